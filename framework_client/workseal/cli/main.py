@@ -1,0 +1,93 @@
+"""Entry point of `workseal`: what the client can do itself, and the way to the host.
+
+`verify` and the commands about pins need nothing but the base installation and
+behave the same with and without the host. Everything else is the host's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from workseal.cli import keys, verify
+
+EXIT_USAGE: Final = 2
+_HOST_PACKAGES: Final = frozenset(
+    {
+        "aiosqlite",
+        "click",
+        "grpc_health",
+        "grpc_reflection",
+        "jsonschema",
+        "pathspec",
+        "rich",
+        "structlog",
+        "workseal_host",
+        "xxhash",
+    }
+)
+_INSTALL: Final = "workseal: this needs the host: pip install 'workseal[host]'"
+
+
+def client_parser() -> argparse.ArgumentParser:
+    """Return the parser of what the client does itself."""
+    parser = argparse.ArgumentParser(
+        prog="workseal",
+        description="Verify receipts and pin the keys of hosts. All other commands come with workseal[host].",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    verify.add_parser(commands)
+    keys.add_parser(commands)
+    return parser
+
+
+def is_client_command(arguments: Sequence[str]) -> bool:
+    """Say whether the client answers a command line itself."""
+    words = [word for word in arguments if not word.startswith("-")]
+    if not words:
+        return False
+    return words[0] == "verify" or (words[0] == "keys" and len(words) > 1 and words[1] in keys.COMMANDS)
+
+
+def _run_client(arguments: Sequence[str]) -> int:
+    options = client_parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def _run_host(arguments: Sequence[str]) -> int:
+    try:
+        from workseal_host.cli.app import app  # noqa: PLC0415 - absent in a client's installation
+
+        app(args=list(arguments), prog_name="workseal")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _HOST_PACKAGES:
+            raise
+        if not arguments or arguments[0] in ("-h", "--help"):
+            client_parser().print_help(sys.stdout)
+            return 0
+        print(_INSTALL, file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; the process's own by default.
+
+    Returns:
+        The exit code: 0 yes or done, 1 a negative answer, 2 usage or unreadable input.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = _run_client(given) if is_client_command(given) else _run_host(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has gone; the interpreter must not complain about it on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code

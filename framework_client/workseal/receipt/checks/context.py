@@ -1,0 +1,139 @@
+"""What the checks of one receipt share.
+
+A check is a function of a :class:`Context`. It returns what it found, raises
+:class:`NotVerifiedError` with its own reason, or :class:`NotAsked` when nothing was
+given to check against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from workseal.errors import CannotCheckError, NotVerifiedError
+from workseal.receipt.envelope import Envelope
+from workseal.receipt.errors import MalformedReceiptError
+from workseal.receipt.policy import AcceptancePolicy, Expectation
+from workseal.receipt.predicate import KeyRotationPredicate, ToolExecutionPredicate
+from workseal.receipt.statement import Statement, parse_statement
+from workseal.trust.pins import Position, TrustState
+from workseal.trust.record import ChainEntry, VerifiedRecord
+
+
+class NotAsked(Exception):  # noqa: N818 - not an error: an audit goes on
+    """There was nothing to check against.
+
+    Args:
+        what: what was not given.
+        needed: whether accepting a receipt for use needs it.
+    """
+
+    def __init__(self, what: str, *, needed: bool = True) -> None:
+        super().__init__(what)
+        self.what = what
+        self.needed = needed
+
+
+class ChainView:
+    """A record, and the entries that would be added to it; nothing is written."""
+
+    def __init__(self, record: VerifiedRecord, workspace_id: str) -> None:
+        self._record = record
+        self._workspace_id = workspace_id
+        self.pending: list[ChainEntry] = []
+
+    def at(self, sequence: int) -> ChainEntry | None:
+        """Return the entry at a sequence."""
+        for entry in self.pending:
+            if entry.sequence == sequence:
+                return entry
+        return self._record.at(self._workspace_id, sequence)
+
+    def below(self, sequence: int) -> ChainEntry | None:
+        """Return the last entry before a sequence."""
+        known = self._record.below(self._workspace_id, sequence)
+        candidates = [entry for entry in self.pending if entry.sequence < sequence]
+        return max([*candidates, *([known] if known else [])], key=lambda entry: entry.sequence, default=None)
+
+    def head(self) -> ChainEntry | None:
+        """Return the entry with the highest sequence."""
+        known = self._record.head(self._workspace_id)
+        return max(
+            [*self.pending, *([known] if known else [])], key=lambda entry: entry.sequence, default=None
+        )
+
+
+@dataclass
+class Context:
+    """One receipt on its way through the checks."""
+
+    data: bytes
+    expectation: Expectation
+    policy: AcceptancePolicy
+    trust: TrustState
+    record: VerifiedRecord | None
+    view: ChainView | None
+    result: bytes | None
+    now: Callable[[], datetime]
+    envelope: Envelope | None = None
+    statement: Statement | None = None
+    _unreadable: MalformedReceiptError | None = field(default=None, repr=False)
+
+    def signed(self) -> Envelope:
+        """Return the envelope, which check ``form`` has read."""
+        if self.envelope is None:
+            raise CannotCheckError("the envelope was not read", check="form", reason="not-read")
+        return self.envelope
+
+    def read(self) -> Statement:
+        """Return the statement; only after the signature over it was found good.
+
+        Raises:
+            MalformedReceiptError: it cannot be read.
+        """
+        if self.statement is None:
+            if self._unreadable is not None:
+                raise self._unreadable
+            try:
+                self.statement = parse_statement(self.signed().payload)
+            except MalformedReceiptError as error:
+                self._unreadable = error
+                raise
+        return self.statement
+
+    def position(self) -> Position:
+        """Return where the receipt stands."""
+        statement = self.read()
+        return Position(statement.workspace_id, statement.chain.id, statement.chain.sequence)
+
+    def execution(self) -> ToolExecutionPredicate:
+        """Return the predicate of a tool call.
+
+        Raises:
+            NotAsked: the receipt is a key rotation.
+        """
+        predicate = self.read().predicate
+        if isinstance(predicate, KeyRotationPredicate):
+            raise NotAsked("a key rotation has no such thing", needed=False)
+        return predicate
+
+    def chain_view(self) -> ChainView:
+        """Return what is known of the receipt's chain.
+
+        Raises:
+            NotAsked: there is no record to compare with.
+        """
+        if self.view is None:
+            if self.record is None:
+                raise NotAsked("no record of what was verified before")
+            self.view = ChainView(self.record, self.read().workspace_id)
+        return self.view
+
+
+Check = Callable[[Context], str]
+
+
+def fail(check: str, reason: str, message: str) -> NotVerifiedError:
+    """Return the error of a check that did not hold."""
+    return NotVerifiedError(message, check=check, reason=reason)

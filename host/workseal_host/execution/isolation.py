@@ -1,0 +1,185 @@
+"""How a tool is kept away from the host's key, token, ledger and processes.
+
+``bubblewrap`` (Linux): own pid, user and IPC namespace; everything outside the workspace read-only; a
+private ``/tmp`` and ``/run``; the host's own directories masked; no capabilities, no new privileges; the
+supervisor is the init of the pid namespace, so nothing outlives it. ``none``: only the supervisor; the
+tool could have reached the key, and the receipt says so.
+
+Invariants: whether bubblewrap works is found out by running it, never from its version; a directory to
+be masked is masked by its real path and at every other place where it is mounted; ``bubblewrap`` that
+was demanded is never replaced by ``none``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from workseal_host.errors import IsolationError
+from workseal_host.execution.mounts import is_beneath, other_places
+from workseal_host.execution.orphans import harden_process
+
+__all__ = ["PRIVATE_DIRS", "Isolation", "IsolationKind", "IsolationMode", "detect", "harden_process"]
+
+IsolationMode = Literal["auto", "bubblewrap", "none"]
+IsolationKind = Literal["bubblewrap", "none"]
+
+# Emptied, because the control sockets of other programs lie there: through `systemd-run --user`, a tmux
+# or a docker socket a tool would start processes outside its sandbox, and those can read the key.
+PRIVATE_DIRS = (b"/tmp", b"/run")
+# What programs need of /run: name resolution, and the system profile of NixOS.
+_KEPT_OF_RUN = (b"/run/systemd/resolve", b"/run/current-system", b"/run/booted-system", b"/run/opengl-driver")
+_PROBE_TIMEOUT_S = 10
+# --unshare-user and --cap-drop: as root, a tool with capabilities could undo every mount below.
+_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL")
+_BASE = ("--as-pid-1", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """The isolation that tools of this host run under.
+
+    Args:
+        kind: as the receipt names it.
+        program: path of ``bwrap``; empty for ``none``.
+        masked_dirs: real paths of directories that no tool may see.
+        writable_paths: real paths outside the workspace that tools may write.
+        reason: why it is ``none``, for people.
+    """
+
+    kind: IsolationKind
+    program: str = ""
+    masked_dirs: tuple[bytes, ...] = ()
+    writable_paths: tuple[bytes, ...] = ()
+    reason: str = field(default="", compare=False)
+
+    def enforces_confinement(self, *, network: bool) -> bool:
+        """Return whether a tool under it can have effects in the workspace alone.
+
+        Args:
+            network: whether the tool has the network.
+        """
+        return self.kind == "bubblewrap" and not network and not self.writable_paths
+
+    def wrap(self, argv: Sequence[str], *, root: bytes, network: bool = True) -> list[bytes]:
+        """Return the command line that runs ``argv`` isolated.
+
+        Args:
+            argv: the command.
+            root: real path of the workspace.
+            network: whether the tool keeps the machine's network.
+
+        Raises:
+            IsolationError: the workspace cannot be shown without a masked directory.
+        """
+        command = [os.fsencode(item) for item in argv]
+        if self.kind == "none":
+            return command
+        options = [os.fsencode(item) for item in (self.program, *_NAMESPACES, *_BASE)]
+        if not network:
+            options.append(b"--unshare-net")
+        options += self._mounts(root)
+        return [*options, b"--", *command]
+
+    def _mounts(self, root: bytes) -> list[bytes]:
+        masks = _existing(self.masked_dirs)
+        if root in masks:
+            raise IsolationError("the workspace is the host's own state directory: move the state directory")
+        options = _private_dirs()
+        shown = [(path, b"--bind-try") for path in self.writable_paths] + [(root, b"--bind")]
+        # Outer before inner, whatever it is: a later mount hides what an earlier one put below it.
+        steps = [(path, b"--tmpfs") for path in masks] + shown
+        for path, how in sorted(steps, key=lambda step: (step[0].count(b"/"), step[0])):
+            options += [how, path] if how == b"--tmpfs" else [how, path, path]
+        for path in masks:
+            options += [b"--remount-ro", path]
+        return options
+
+
+def detect(
+    mode: IsolationMode = "auto",
+    *,
+    masked_dirs: Sequence[str | bytes] = (),
+    writable_paths: Sequence[str | bytes] = (),
+) -> Isolation:
+    """Find out what isolation works here, by trying it.
+
+    Args:
+        mode: ``auto`` (bubblewrap where it works), ``bubblewrap`` (nothing less) or ``none``.
+        masked_dirs: directories with the host's state, key, token, configuration and socket.
+        writable_paths: existing paths outside the workspace that tools may write, such as caches.
+
+    Raises:
+        IsolationError: ``bubblewrap`` was demanded and does not work, or a writable path would
+            uncover a masked directory.
+    """
+    masks = tuple(sorted({os.path.realpath(os.fsencode(path)) for path in masked_dirs}))
+    writable = tuple(
+        sorted({os.path.realpath(os.path.expanduser(os.fsencode(path))) for path in writable_paths})
+    )
+    for path in writable:
+        if any(is_beneath(path, mask) for mask in masks):
+            raise IsolationError(
+                f"writable path {os.fsdecode(path)!r} lies in a directory of the host's own: leave it out"
+            )
+    if mode == "none":
+        return Isolation("none", masked_dirs=masks, reason="isolation is switched off in the configuration")
+    program, reason = _probe()
+    if program:
+        return Isolation("bubblewrap", program, masks, writable)
+    if mode == "bubblewrap":
+        raise IsolationError(
+            f'isolation = "bubblewrap" is demanded, but {reason}; install bubblewrap, allow user namespaces, '
+            'or set isolation = "auto"'
+        )
+    return Isolation("none", masked_dirs=masks, reason=reason)
+
+
+def _probe() -> tuple[str, str]:
+    """Return (path of a bubblewrap that works, why there is none); one of them is empty."""
+    if sys.platform != "linux":
+        return "", "bubblewrap exists on Linux only"
+    program = shutil.which("bwrap")
+    if program is None:
+        return "", "the program bwrap was not found in PATH"
+    mounts = [os.fsdecode(option) for option in _private_dirs()]
+    command = [program, *_NAMESPACES, *_BASE, *mounts, "--", "/bin/sh", "-c", ":"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"{program} could not be run ({error})"
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        return "", f"{program} does not work here ({said or f'exit code {done.returncode}'})"
+    return os.path.realpath(program), ""
+
+
+def _existing(directories: Iterable[bytes]) -> list[bytes]:
+    """Return the directories that exist, and every other place where they are mounted."""
+    found = set()
+    for path in directories:
+        if os.path.isdir(path):
+            found.add(path)
+            found.update(other_places(path))
+    return sorted(found)
+
+
+def _private_dirs() -> list[bytes]:
+    """Return the mounts that empty the private directories, but for what every program needs of them."""
+    options: list[bytes] = []
+    for directory in PRIVATE_DIRS:
+        if os.path.isdir(directory) and not os.path.islink(directory):
+            options += [b"--perms", b"1777", b"--tmpfs", directory]
+    here = os.path.dirname(os.path.realpath(__file__))
+    needed = [os.fsencode(os.path.realpath(path)) for path in (sys.base_prefix, here, "/etc/resolv.conf")]
+    for path in (*needed, *_KEPT_OF_RUN):
+        if any(is_beneath(path, directory) for directory in PRIVATE_DIRS):
+            options += [b"--ro-bind-try", path, path]
+    return options

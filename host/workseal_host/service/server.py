@@ -1,0 +1,123 @@
+"""The gRPC server around the service: sockets, TLS, health, reflection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from workseal.v1 import host_pb2
+from workseal.v1.host_pb2_grpc import add_HostServiceServicer_to_server
+from workseal_host.errors import ConfigError
+from workseal_host.place import clear_stale_socket
+from workseal_host.service.interceptors import TokenInterceptor
+from workseal_host.service.servicer import HostServicer
+
+SERVICE_NAME = host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name
+_MAX_MESSAGE_BYTES = 8 << 20
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    # A second server on the same TCP port must fail, not share it.
+    ("grpc.so_reuseport", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsListener:
+    """A TCP listener; there is none without TLS.
+
+    Attributes:
+        address: host and port.
+        certificate: PEM file of the server's chain.
+        key: PEM file of its private key.
+        client_ca: PEM file; clients must show a certificate from it. None: the token alone is asked for.
+    """
+
+    address: str
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class HostServer:
+    """The listening server of one host.
+
+    Args:
+        servicer: the service.
+        token: what every call must carry.
+    """
+
+    def __init__(self, servicer: HostServicer, token: str) -> None:
+        self._server = grpc.aio.server(interceptors=[TokenInterceptor(token)], options=_OPTIONS)
+        self._health = health.aio.HealthServicer()
+        self._socket: Path | None = None
+        add_HostServiceServicer_to_server(servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+
+    def listen_on_socket(self, path: Path) -> None:
+        """Listen on a Unix socket of mode 0600, replacing one that a crash left behind.
+
+        Raises:
+            HostError: the path is taken, or cannot be used.
+        """
+        clear_stale_socket(path)
+        umask = os.umask(0o177)
+        try:
+            self._add(f"unix:{path}", None)
+        finally:
+            os.umask(umask)
+        self._socket = path
+
+    def listen_on_tcp(self, listener: TlsListener) -> int:
+        """Listen on TCP with TLS.
+
+        Returns:
+            The port.
+
+        Raises:
+            ConfigError: a file cannot be read, or the address is taken.
+        """
+        try:
+            chain = (listener.key.read_bytes(), listener.certificate.read_bytes())
+            client_ca = listener.client_ca.read_bytes() if listener.client_ca else None
+        except OSError as error:
+            raise ConfigError(f"cannot read {error.filename}: {error.strerror}", key="tls") from error
+        credentials = grpc.ssl_server_credentials(
+            [chain], root_certificates=client_ca, require_client_auth=client_ca is not None
+        )
+        return self._add(listener.address, credentials)
+
+    def _add(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {address}: {error}") from error
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def say_stopping(self) -> None:
+        """Tell health checks that the host is about to stop."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop answering and remove the socket."""
+        await self._server.stop(grace_s)
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+
+    async def _set_health(self, status: int) -> None:
+        for service in ("", SERVICE_NAME):
+            await self._health.set(service, status)

@@ -1,0 +1,328 @@
+"""The gRPC service. Each handler: convert, call the domain, convert back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import grpc
+
+from workseal.errors import InvalidInputError
+from workseal.paths import escape_path, unescape_path
+from workseal.receipt.statement import ChangedEntry, parse_change_lines
+from workseal.v1 import execution_pb2, host_pb2, receipt_pb2, workspace_pb2
+from workseal.v1.host_pb2_grpc import HostServiceServicer
+from workseal_host.attestation.keyring import KeyRing
+from workseal_host.coordination.live import Accepted, LiveExecution, Outcome
+from workseal_host.errors import NotFoundError, RequestError
+from workseal_host.execution.registry import ToolRegistry
+from workseal_host.execution.tool import ToolResult
+from workseal_host.ledger.model import Ledger, ReceiptRow
+from workseal_host.observing import View
+from workseal_host.pipeline import Pipeline
+from workseal_host.requests import MAX_ARGUMENTS_BYTES
+from workseal_host.service import convert
+from workseal_host.service.errors import mapped_errors
+from workseal_host.workspace.manifest import iter_entries
+from workseal_host.workspace.model import Directory, EntryType, lookup
+from workseal_host.workspace.scan import ScanLevel
+from workseal_host.workspace.scheme import DigestScheme
+
+_PAGE = 100
+_MAX_PAGE = 1000
+_MAX_PAGE_BYTES = 2 << 20
+_ENTRIES_PER_MESSAGE = 1000
+_MAX_CLAIM_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """What GetHostInfo says of the host."""
+
+    version: str
+    workspace_id: str
+    root: str
+    chain_id: str
+    isolation: str
+    scheme: DigestScheme
+    level: ScanLevel
+
+
+class HostServicer(HostServiceServicer):
+    """The HostService of one workspace.
+
+    Args:
+        pipeline: runs and attests calls.
+        ledger: where receipts are read from.
+        registry: the tools.
+        keys: the host's signing keys; only public parts are used.
+        identity: who the host is.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        ledger: Ledger,
+        registry: ToolRegistry,
+        keys: KeyRing,
+        identity: HostIdentity,
+    ) -> None:
+        self._pipeline = pipeline
+        self._ledger = ledger
+        self._registry = registry
+        self._keys = keys
+        self._identity = identity
+
+    async def GetHostInfo(
+        self, request: host_pb2.GetHostInfoRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.GetHostInfoResponse:
+        """Describe the host."""
+        async with mapped_errors(context):
+            head = await self._ledger.head()
+            me = self._identity
+            return host_pb2.GetHostInfoResponse(
+                name="workseal-host",
+                version=me.version,
+                workspace_id=me.workspace_id,
+                root=me.root,
+                chain_id=me.chain_id,
+                head_sequence=head.sequence,
+                key_id=self._keys.current.key_id,
+                public_key_pem=self._keys.current.public.pem,
+                scheme=convert.SCHEMES[me.scheme],
+                scan=convert.LEVELS[me.level],
+                isolation=me.isolation,
+                tools=convert.tool_messages(self._registry),
+                max_arguments_bytes=MAX_ARGUMENTS_BYTES,
+            )
+
+    async def ExecuteTool(
+        self, request: execution_pb2.ExecuteToolRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
+        """Run a tool once and attest it."""
+        async with mapped_errors(context):
+            call = convert.call_request(request)
+            found = await self._pipeline.execute(call, deadline=_deadline(context))
+            async for message in _events(found):
+                yield message
+
+    async def WaitExecution(
+        self, request: host_pb2.WaitExecutionRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
+        """Attach to an execution."""
+        async with mapped_errors(context):
+            execution_id, key = _execution_selector(request.execution)
+            async for message in _events(await self._pipeline.wait(execution_id=execution_id, key=key)):
+                yield message
+
+    async def CancelExecution(
+        self, request: host_pb2.CancelExecutionRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.CancelExecutionResponse:
+        """Ask for an execution to be ended."""
+        async with mapped_errors(context):
+            execution_id, key = _execution_selector(request.execution)
+            row, cancelling = await self._pipeline.cancel(execution_id=execution_id, key=key)
+            return host_pb2.CancelExecutionResponse(state=convert.STATES[row.state], cancelling=cancelling)
+
+    async def BeginObservation(
+        self, request: host_pb2.BeginObservationRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.BeginObservationResponse:
+        """Take the workspace for a call that somebody else runs."""
+        async with mapped_errors(context):
+            call = convert.observation_request(request)
+            found = await self._pipeline.begin_observation(call, deadline=_deadline(context))
+            if isinstance(found, Outcome):
+                return host_pb2.BeginObservationResponse(outcome=convert.outcome_message(found))
+            return _begun(found)
+
+    async def EndObservation(
+        self, request: host_pb2.EndObservationRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.EndObservationResponse:
+        """Attest the interval of an observation."""
+        async with mapped_errors(context):
+            outcome = await self._pipeline.end_observation(request.execution_id, _claimed(request))
+            return host_pb2.EndObservationResponse(outcome=convert.outcome_message(outcome))
+
+    async def GetDigest(
+        self, request: host_pb2.GetDigestRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.GetDigestResponse:
+        """Digest the workspace, or a directory of it."""
+        async with mapped_errors(context):
+            view = await self._look(request, context)
+            digest = convert.digest_message(view.report())
+            if request.path:
+                digest.sha256 = _subdirectory(view, request.path).digest.hex()
+            return host_pb2.GetDigestResponse(digest=digest)
+
+    async def GetManifest(
+        self, request: host_pb2.GetManifestRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[host_pb2.GetManifestResponse]:
+        """Stream every entry of the workspace."""
+        async with mapped_errors(context):
+            view = await self._look(request, context)
+            yield host_pb2.GetManifestResponse(digest=convert.digest_message(view.report()))
+            for batch in _batches(_manifest_entries(view)):
+                yield host_pb2.GetManifestResponse(entries=batch)
+
+    async def _look(
+        self,
+        request: host_pb2.GetDigestRequest | host_pb2.GetManifestRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> View:
+        return await self._pipeline.look(
+            deadline=_deadline(context),
+            level=convert.scan_level(request.scan),
+            scheme=convert.digest_scheme(request.scheme),
+        )
+
+    async def GetChanges(
+        self, request: host_pb2.GetChangesRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[host_pb2.GetChangesResponse]:
+        """Stream the whole change list of one receipt."""
+        async with mapped_errors(context):
+            row = await self._receipt(request.receipt)
+            rest = b""
+            async for part in self._ledger.changes(row):
+                lines, newline, rest = (rest + part).rpartition(b"\n")
+                yield _changes_message(lines + newline)
+
+    async def GetReceipt(
+        self, request: host_pb2.GetReceiptRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.GetReceiptResponse:
+        """Return one stored receipt with its output."""
+        async with mapped_errors(context):
+            row = await self._receipt(request.receipt)
+            outcome = Outcome(row, await self._ledger.output(row), replayed=True)
+            return host_pb2.GetReceiptResponse(outcome=convert.outcome_message(outcome))
+
+    async def ListReceipts(
+        self, request: host_pb2.ListReceiptsRequest, context: grpc.aio.ServicerContext
+    ) -> host_pb2.ListReceiptsResponse:
+        """List the chain, page by page."""
+        async with mapped_errors(context):
+            size = min(request.page_size or _PAGE, _MAX_PAGE)
+            rows = await self._ledger.receipts(
+                after_sequence=request.after_sequence, limit=size + 1, session_id=request.session_id
+            )
+            page = _bounded(rows[:size])
+            more = len(page) < len(rows)
+            return host_pb2.ListReceiptsResponse(
+                receipts=[convert.receipt_message(row) for row in page],
+                next_after_sequence=page[-1].sequence if more else 0,
+            )
+
+    async def _receipt(self, selector: receipt_pb2.ReceiptSelector) -> ReceiptRow:
+        by = selector.WhichOneof("by")
+        match by:
+            case "sequence":
+                return await self._ledger.receipt(sequence=selector.sequence)
+            case "payload_sha256":
+                return await self._ledger.receipt(payload_digest=selector.payload_sha256)
+            case "execution_id":
+                return await self._ledger.receipt(execution_id=selector.execution_id)
+            case "idempotency_key":
+                return await self._ledger.receipt(idempotency_key=selector.idempotency_key)
+        raise RequestError("set exactly one way to name the receipt", field="receipt.by")
+
+
+def _deadline(context: grpc.aio.ServicerContext) -> float | None:
+    remaining = context.time_remaining()
+    # gRPC says "no deadline" with None or with a time centuries away.
+    if remaining is None or remaining > 366 * 24 * 3600:
+        return None
+    return asyncio.get_running_loop().time() + remaining
+
+
+async def _events(found: LiveExecution | Outcome) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
+    if isinstance(found, Outcome):
+        yield convert.event_message(found)
+        return
+    async for event in found.events():
+        yield convert.event_message(event)
+
+
+def _execution_selector(selector: execution_pb2.ExecutionSelector) -> tuple[str, str]:
+    by = selector.WhichOneof("by")
+    if by == "execution_id" and selector.execution_id:
+        return selector.execution_id, ""
+    if by == "idempotency_key" and selector.idempotency_key:
+        return "", selector.idempotency_key
+    raise RequestError("set exactly one way to name the execution", field="execution.by")
+
+
+def _begun(accepted: Accepted) -> host_pb2.BeginObservationResponse:
+    return host_pb2.BeginObservationResponse(
+        execution_id=accepted.execution_id,
+        idempotency_key=accepted.idempotency_key,
+        before=convert.digest_message(accepted.before),
+    )
+
+
+def _claimed(request: host_pb2.EndObservationRequest) -> ToolResult:
+    if not request.execution_id:
+        raise RequestError("name the observation", field="execution_id")
+    if len(request.result) > _MAX_CLAIM_BYTES:
+        raise RequestError(f"a claimed result has at most {_MAX_CLAIM_BYTES} bytes", field="result")
+    return ToolResult(
+        result=request.result,
+        exit_code=request.exit_code if request.HasField("exit_code") else None,
+        signal=request.signal if request.HasField("signal") else None,
+    )
+
+
+def _subdirectory(view: View, path: str) -> Directory:
+    if view.scheme is not DigestScheme.WORKSEAL_TREE_1:
+        raise RequestError("only workseal-tree/1 has digests of directories", field="path")
+    try:
+        node = lookup(view.tree, unescape_path(path))
+    except InvalidInputError as error:
+        raise RequestError(str(error), field="path") from error
+    if not isinstance(node, Directory):
+        raise NotFoundError("no such directory in the workspace")
+    return node
+
+
+def _manifest_entries(view: View) -> Iterator[workspace_pb2.ManifestEntry]:
+    for path, node in iter_entries(view.tree):
+        if view.scheme is DigestScheme.NONOKA_1 and isinstance(node, Directory):
+            continue
+        state = workspace_pb2.EntryState(type=convert.ENTRY_TYPES[node.type], sha256=node.digest.hex())
+        yield workspace_pb2.ManifestEntry(path=escape_path(path), state=state)
+
+
+def _batches(
+    entries: Iterable[workspace_pb2.ManifestEntry],
+) -> Iterator[list[workspace_pb2.ManifestEntry]]:
+    iterator = iter(entries)
+    while batch := list(islice(iterator, _ENTRIES_PER_MESSAGE)):
+        yield batch
+
+
+def _changes_message(lines: bytes) -> host_pb2.GetChangesResponse:
+    entries = parse_change_lines(lines)
+    return host_pb2.GetChangesResponse(lines=lines, changes=[_change(entry) for entry in entries])
+
+
+def _change(entry: ChangedEntry) -> workspace_pb2.Change:
+    change = workspace_pb2.Change(kind=convert.CHANGE_KINDS[entry.kind], path=entry.path)
+    for side, state in (("before", entry.before), ("after", entry.after)):
+        if state is not None:
+            getattr(change, side).CopyFrom(
+                workspace_pb2.EntryState(type=convert.ENTRY_TYPES[EntryType(state.type)], sha256=state.digest)
+            )
+    return change
+
+
+def _bounded(rows: Iterable[ReceiptRow]) -> list[ReceiptRow]:
+    """Keep a page below the message limit; at least one row."""
+    page: list[ReceiptRow] = []
+    size = 0
+    for row in rows:
+        size += len(row.envelope)
+        if page and size > _MAX_PAGE_BYTES:
+            break
+        page.append(row)
+    return page

@@ -1,0 +1,49 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.daemon import Daemon
+
+DaemonFactory = Callable[..., Daemon]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty workspace."""
+    path = tmp_path / "workspace"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[DaemonFactory]:
+    """Make hosts; every one is ended with the test."""
+    made: list[Daemon] = []
+
+    def make(workspace: Path, **how: object) -> Daemon:
+        daemon = Daemon(workspace, how.pop("state", tmp_path / "state"), **how)  # type: ignore[arg-type]
+        made.append(daemon)
+        return daemon.start()
+
+    yield make
+    for daemon in made:
+        daemon.remove()
+
+
+@pytest.fixture
+def daemon(daemons: DaemonFactory, workspace: Path) -> Daemon:
+    """A host on an empty workspace."""
+    return daemons(workspace)
+
+
+def requires(program: str) -> pytest.MarkDecorator:
+    """Skip where a program is missing, except under CI, where that is a failure."""
+    missing = shutil.which(program) is None and not os.environ.get("CI")
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed")

@@ -1,0 +1,1 @@
+"""Counterparts in memory, for tests of the client."""
