@@ -24,7 +24,7 @@ from workseal_host.execution.registry import (
 )
 from workseal_host.workspace.diff import Change, diff
 from workseal_host.workspace.root import WorkspaceRoot
-from workseal_host.workspace.scan import Scanner, ScanLevel, ScanResult
+from workseal_host.workspace.scan import ScanLevel, Scanner, ScanResult
 
 NO_ISOLATION = Isolation("none")
 

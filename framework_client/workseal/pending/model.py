@@ -88,43 +88,30 @@ class NewCall:
     """A call that a framework paused for.
 
     Args:
-        occurrence: names this occurrence in its session, stably across processes.
         tool_call_id: the call as the model named it.
         tool: the tool's name.
-        arguments_json: the arguments as the model wrote them; kept even where they are no strict JSON.
+        arguments: JSON text as the model wrote it, or a value. What is no strict JSON object is
+            kept all the same, and never sent.
+        occurrence: names this occurrence in its session, stably across processes.
         execution: what the framework declared of the tool.
     """
 
-    occurrence: str
     tool_call_id: str
     tool: str
-    arguments_json: str = field(repr=False)
-    execution: ToolExecution = UNKNOWN_EXECUTION
+    arguments: object = field(repr=False)
+    occurrence: str = field(kw_only=True)
+    execution: ToolExecution = field(default=UNKNOWN_EXECUTION, kw_only=True)
 
-    @classmethod
-    def from_arguments(
-        cls,
-        occurrence: str,
-        tool_call_id: str,
-        tool: str,
-        arguments: object,
-        execution: ToolExecution = UNKNOWN_EXECUTION,
-    ) -> NewCall:
-        """Make one of arguments in either form that frameworks hold them in.
-
-        Args:
-            occurrence, tool_call_id, tool, execution: as above.
-            arguments: JSON text, or a value; what has no JSON form is stored as such and never sent.
-        """
-        if isinstance(arguments, str):
-            # The text of a lone surrogate, as JSON would escape it: storable, and still not strict JSON.
-            text = arguments.encode("utf-8", "backslashreplace").decode("utf-8")
-        else:
-            try:
-                text = json.dumps(arguments, sort_keys=True)
-            except (TypeError, ValueError, RecursionError):
-                text = ""
-        return cls(occurrence, tool_call_id, tool, text, execution)
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as text; empty where they have no JSON form at all."""
+        if isinstance(self.arguments, str):
+            # A lone surrogate as JSON escapes it: storable, and still not strict JSON.
+            return self.arguments.encode("utf-8", "backslashreplace").decode("utf-8")
+        try:
+            return json.dumps(self.arguments, sort_keys=True)
+        except (TypeError, ValueError, RecursionError):
+            return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +154,11 @@ class SettledCall:
 
     call: PendingCall
     result: CallResult
+
+    @property
+    def tool_call_id(self) -> str:
+        """The call as the model named it."""
+        return self.call.tool_call_id
 
 
 class PendingCallStore(Protocol):

@@ -35,7 +35,8 @@ class AcceptancePolicy:
         schemes: how the workspace may be digested.
         minimum_scan: least scan level, before and after.
         ignore_policies: policy digests that are accepted; None for any.
-        isolations: isolations that are accepted; None for any.
+        isolations: isolations that are accepted; None for any. ``host`` always is: no
+            process of a tool ran.
         allow_recovered: take an execution that was settled after a crash.
         allow_unreadable: take a workspace with entries that the host could not read.
             They are in the digest as unreadable, and are normal (root-owned output).

@@ -26,17 +26,17 @@ class ResumedCalls:
     """What a resume made of a session's pending calls.
 
     Args:
-        settled: the calls that were pending, with their stored results, by sequence.
+        results: the calls that were pending, with their stored results, by sequence.
         earlier: the calls of the session that had a result already, by sequence.
     """
 
-    settled: tuple[SettledCall, ...]
+    results: tuple[SettledCall, ...]
     earlier: tuple[SettledCall, ...]
 
     @property
-    def results(self) -> dict[str, CallResult]:
+    def by_call_id(self) -> dict[str, CallResult]:
         """The results of the calls that were pending, by call id."""
-        return {settled.call.tool_call_id: settled.result for settled in self.settled}
+        return {settled.tool_call_id: settled.result for settled in self.results}
 
 
 class Batch:

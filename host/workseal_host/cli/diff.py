@@ -90,9 +90,8 @@ def _lists(changes: list[Change]) -> dict[str, list[dict[str, object]]]:
         if change.before is not None and change.after is not None:
             lists[change.kind].append(path | {"before": _state(change.before), "after": _state(change.after)})
         else:
-            lists[change.kind].extend(
-                path | _state(state) for state in (change.before, change.after) if state
-            )
+            states = (change.before, change.after)
+            lists[change.kind].extend(path | _state(state) for state in states if state is not None)
     return lists
 
 

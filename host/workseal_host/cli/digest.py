@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 
@@ -25,7 +26,7 @@ from workseal_host.workspace.scheme import DigestScheme
 @click.option("--fast", is_flag=True, help="Print an unsigned xxh3 in place of a digest.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object that also says how it came about.")
 def digest_command(
-    directory: bytes, scheme: str | None, expected: str | None, full: bool, fast: bool, as_json: bool
+    directory: bytes, scheme: str | None, expected: str | None, *, full: bool, fast: bool, as_json: bool
 ) -> None:
     """Print the digest of DIRECTORY (the current one by default).
 
@@ -34,11 +35,11 @@ def digest_command(
     """
     wanted = _wanted(expected, fast=fast, scheme=scheme)
     level = ScanLevel.FULL if full or fast else ScanLevel.STAT
-    new_hash = {"new_hash": xxhash.xxh3_128} if fast else {}
-    seen = look(directory, DigestScheme(scheme or DigestScheme.WORKSEAL_TREE_1), level, **new_hash)
-    text = (
-        f"xxh3:{xxhash.xxh3_128_hexdigest(tree_object(seen.tree))}" if fast else f"sha256:{seen.digest.hex()}"
-    )
+    new_hash = xxhash.xxh3_128 if fast else hashlib.sha256
+    seen = look(directory, DigestScheme(scheme or DigestScheme.WORKSEAL_TREE_1), level, new_hash=new_hash)
+    text = f"sha256:{seen.digest.hex()}"
+    if fast:
+        text = f"xxh3:{xxhash.xxh3_128_hexdigest(tree_object(seen.tree))}"
     click.echo(json.dumps(_report(seen, text, fast=fast), ensure_ascii=False) if as_json else text)
     warn_unsettled(tuple(seen.scan.unreadable), tuple(seen.scan.unstable))
     if wanted is not None:
@@ -78,6 +79,6 @@ def _answer(wanted: bytes, seen: Look) -> None:
         sys.exit(1)
     if not seen.scan.settled:
         click.echo(
-            "workseal: equal, but not certain: something could not be read or did not hold still", err=True
+            "workseal: equal, but something could not be read or did not hold still", err=True
         )
         sys.exit(1)

@@ -109,7 +109,7 @@ def _pass_on(verb: str, text: str) -> Callable[[click.Context], None]:
     def command(context: click.Context) -> None:
         sys.exit(run_keys([verb, *context.args]))
 
-    return command  # type: ignore[return-value]
+    return command
 
 
 for _verb, _text in {

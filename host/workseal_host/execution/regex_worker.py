@@ -28,7 +28,8 @@ def replace(content: str, request: dict[str, Any]) -> tuple[str, int]:
 
     def expand(match: re.Match[str]) -> str:
         nonlocal size, count
-        text = match.expand(template)
+        # expand() parses the template anew for every match, which only one with groups is worth.
+        text = match.expand(template) if "\\" in template else template
         size += len(text) - len(match.group())
         count += 1
         # Checked as it grows: the result of an empty match everywhere is content times replacement.

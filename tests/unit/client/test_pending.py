@@ -28,7 +28,7 @@ READ = ToolExecution(read_only=True)
 
 
 def new(call_id: str = "c1", *, turn: str = "t1", arguments: object = '{"command": "true"}') -> NewCall:
-    return NewCall.from_arguments(turn, call_id, "bash", arguments)
+    return NewCall(call_id, "bash", arguments, occurrence=turn)
 
 
 def done(text: str = "ok") -> CallResult:
@@ -98,7 +98,11 @@ async def test_abandoning_a_settled_call_changes_nothing(store: PendingCallStore
 
 
 @pytest.mark.parametrize(
-    "other", [new(arguments='{"command": "false"}'), NewCall("t1", "c1", "write_file", '{"command": "true"}')]
+    "other",
+    [
+        new(arguments='{"command": "false"}'),
+        NewCall("c1", "write_file", '{"command": "true"}', occurrence="t1"),
+    ],
 )
 async def test_occurrence_that_names_another_call_is_refused(store: PendingCallStore, other: NewCall) -> None:
     await store.add("s", [new()])
@@ -147,7 +151,7 @@ async def test_concurrent_adds_of_one_call_agree(store: PendingCallStore) -> Non
 
 
 async def test_declaration_is_kept(store: PendingCallStore) -> None:
-    await store.add("s", [NewCall("t1", "a", "read_file", "{}", READ), new("b")])
+    await store.add("s", [NewCall("a", "read_file", "{}", occurrence="t1", execution=READ), new("b")])
     assert [call.execution for call in await store.pending("s")] == [READ, UNKNOWN_EXECUTION]
 
 
@@ -178,9 +182,7 @@ async def test_arguments_that_cannot_be_sent_are_stored_all_the_same(
 
 @pytest.mark.parametrize("field", ["occurrence", "tool_call_id", "tool"])
 async def test_text_that_cannot_be_stored_is_refused(store: PendingCallStore, field: str) -> None:
-    values = {"occurrence": "t", "tool_call_id": "c", "tool": "bash", "arguments_json": "{}"} | {
-        field: "\ud800"
-    }
+    values = {"occurrence": "t", "tool_call_id": "c", "tool": "bash", "arguments": "{}"} | {field: "\ud800"}
     with pytest.raises(InvalidInputError) as caught:
         await store.add("s", [NewCall(**values)])
     assert caught.value.field == field

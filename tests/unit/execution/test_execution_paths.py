@@ -34,7 +34,7 @@ def test_a_path_that_is_not_plainly_beneath_the_root_is_refused(path: str) -> No
 
 
 @pytest.mark.parametrize(
-    "path", ["a", "a/b.txt", "...", "..a", "a b", "\u00e9", "-rf", "a\\b", "~"], ids=lambda path: repr(path)
+    "path", ["a", "a/b.txt", "...", "..a", "a b", "\u00e9", "-rf", "a\\b", "~"], ids=repr
 )
 def test_any_other_name_is_taken_as_it_is(path: str) -> None:
     assert parse_path(path, field="/path") == path.encode()
@@ -49,7 +49,7 @@ def test_a_working_directory_is_split(path: str, parts: tuple[str, ...]) -> None
     assert parse_directory(path, field="/cwd") == parts
 
 
-@pytest.mark.parametrize("path", ["/", "/tmp", "..", "a/../..", "a\0"], ids=lambda path: repr(path))
+@pytest.mark.parametrize("path", ["/", "/tmp", "..", "a/../..", "a\0"], ids=repr)
 def test_a_working_directory_outside_is_refused(path: str) -> None:
     with pytest.raises(ArgumentsError):
         parse_directory(path, field="/cwd")

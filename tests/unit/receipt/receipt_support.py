@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from securesystemslib.signer import CryptoSigner
+from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]  # no __all__ there
 
 from workseal.canonical import canonical_json, sha256_hex
 from workseal.receipt.envelope import PAYLOAD_TYPE, Envelope, encode_envelope, pae

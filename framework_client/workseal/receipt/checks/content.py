@@ -10,7 +10,7 @@ from workseal.errors import CannotCheckError
 from workseal.receipt.checks.context import Context, NotAsked, fail
 from workseal.receipt.consistency import inconsistency
 from workseal.receipt.policy import AcceptancePolicy, scan_at_least
-from workseal.receipt.predicate import Execution, Mode, Workspace
+from workseal.receipt.predicate import Execution, Isolation, Mode, Workspace
 from workseal.receipt.statement import parse_time
 
 
@@ -46,7 +46,9 @@ def _workspace_policy(workspace: Workspace, policy: AcceptancePolicy) -> None:
 def _execution_policy(execution: Execution, policy: AcceptancePolicy, *, allow_observed: bool) -> None:
     if execution.mode not in policy.modes and not (execution.mode is Mode.OBSERVED and allow_observed):
         raise fail("policy", "mode", f"mode {execution.mode} is not accepted")
-    if policy.isolations is not None and execution.isolation not in policy.isolations:
+    # The host's own code ran and no process of the tool: there was nothing to isolate.
+    isolated = execution.isolation is Isolation.HOST or policy.isolations is None
+    if not isolated and execution.isolation not in (policy.isolations or ()):
         raise fail("policy", "isolation", f"isolation {execution.isolation} is not accepted")
     if execution.recovered and not policy.allow_recovered:
         raise fail("policy", "recovered", "the execution was settled after a crash")
