@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 SOURCES := framework_client host tests examples
 STUBS   := framework_client/workseal/v1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-protobuf check format lint types proto proto-check docs clean coverage measure-client
+.PHONY: help setup demo test test-fast test-protobuf measure-client check format lint types proto proto-check docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -16,19 +17,21 @@ help: ## list the targets
 setup: $(STAMP) ## make the virtual environment with everything in it
 
 $(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Workseal needs Python 3.11 or newer: make PYTHON=/path/to/python ...' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) install --upgrade pip
+	$(PIP) install --editable '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## run a host, a few attested calls, verify a receipt, refuse a tampered one
-	$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## all tests, with branch coverage
-	rm -f .coverage .coverage.*
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m coverage run -m pytest $(PYTEST_ARGS)
-	@$(BIN)/python -m coverage combine --quiet
-	@$(BIN)/python -m coverage report
+test: $(STAMP) ## all tests, with branch coverage (PYTEST_ARGS=... for pytest)
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m coverage run -m pytest $(PYTEST_ARGS); result=$$?; \
+	  $(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report || result=1; \
+	  exit $$result
 
 test-fast: $(STAMP) ## unit tests only, without coverage
 	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
@@ -52,6 +55,7 @@ lint: $(STAMP) ## format check and lint
 types: $(STAMP) ## strict type check
 	$(BIN)/mypy
 
+# protoc and all of its plugins are those of the environment: their versions are in pyproject.toml.
 define generate
 	$(BIN)/python -m grpc_tools.protoc -I proto \
 	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
@@ -72,3 +76,4 @@ docs: $(STAMP) ## build the documentation strictly
 
 clean: ## remove what was built
 	rm -rf $(VENV) .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -35,6 +35,13 @@ def escape_path(raw: bytes) -> str:
     return _MUST_ESCAPE.sub(_escape_char, raw.decode("utf-8", "surrogateescape"))
 
 
+def _plain_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"path {text!r} holds a lone surrogate; escape the byte as \\xHH") from error
+
+
 def unescape_path(text: str) -> bytes:
     """Return the raw bytes of a path in text form.
 
@@ -46,6 +53,8 @@ def unescape_path(text: str) -> bytes:
     """
     parts: list[bytes] = []
     position = 0
+    if _MUST_ESCAPE.search(text) is None:  # most paths: nothing to undo, nothing to find wrong
+        return _plain_bytes(text)
     try:
         for match in _ESCAPE.finditer(text):
             parts.append(text[position : match.start()].encode("utf-8"))

@@ -1,5 +1,7 @@
-"""`python -m workseal_host`: the command line with the host's verbs."""
+"""`python -m workseal_host`: the `workseal` command."""
 
-from workseal_host.cli.app import app
+import sys
 
-app(prog_name="workseal")
+from workseal.cli import main
+
+sys.exit(main())

@@ -7,7 +7,7 @@ pipeline. The daemon serves it; the command line can use it without a daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,10 +51,12 @@ class Engine:
     pipeline: Pipeline
 
     async def close(self) -> None:
-        """Close the ledger, then give the workspace's lock back."""
-        await self.ledger.close()
-        self.root.close()
-        self.place.release()
+        """Close the ledger, then give the workspace's lock back, whatever became of the ledger."""
+        try:
+            await self.ledger.close()
+        finally:
+            self.root.close()
+            self.place.release()
 
 
 async def open_engine(
@@ -108,23 +110,18 @@ async def _bring_up(
     registry: ToolRegistry,
     environment: Mapping[str, str],
 ) -> Engine:
+    # Where a former host listened. Only a host that listens now may be found.
+    (place.directory / "socket").unlink(missing_ok=True)
     keys = KeyRing.open(place.state)
     write_private_file(place.public_key_file, keys.current.public.pem.encode())
-    isolation = detect(
-        config.isolation,
-        masked_dirs=[str(path) for path in (*place.private_dirs(), *_config_dirs(config))],
-        writable_paths=config.writable_paths,
-    )
+    isolation = isolation_of(config, place.private_dirs())
     scanner = Scanner(root, config_patterns=config.ignore, cache=MemoryStatCache())
     observer = Observer(root, scanner, DigestScheme(config.scheme), ScanLevel(config.scan))
     ledger = await SqliteLedger.open(place.ledger)
     try:
         sealer = Sealer(ledger, keys, Ids(place.workspace_id, root.path_text, HOST_NAME, host_version()))
         clock = Clock()
-        in_doubt = await settle_all(ledger, observer, sealer, clock)
-        await sealer.catch_up()
-        if in_doubt:
-            log.warning("executions left by a crash are in doubt", count=in_doubt)
+        await _settle(ledger, observer, sealer, clock)
         pipeline = Pipeline(
             observer=observer,
             registry=registry,
@@ -143,6 +140,31 @@ async def _bring_up(
         await ledger.close()
         raise
     return Engine(root, place, config, keys, ledger, isolation, registry, observer, sealer, pipeline)
+
+
+async def _settle(ledger: SqliteLedger, observer: Observer, sealer: Sealer, clock: Clock) -> None:
+    """Close what a crash left open, before anything else may run."""
+    in_doubt = await settle_all(ledger, observer, sealer, clock)
+    await sealer.catch_up()
+    if in_doubt:
+        log.warning("executions left by a crash are in doubt", count=in_doubt)
+
+
+def isolation_of(config: HostConfig, private_dirs: Sequence[Path]) -> Isolation:
+    """Find out how tools are isolated here.
+
+    Args:
+        config: how they are to be.
+        private_dirs: directories of the host's own; no tool may see them.
+
+    Raises:
+        IsolationError: it does not work as configured.
+    """
+    return detect(
+        config.isolation,
+        masked_dirs=[str(path) for path in (*private_dirs, *_config_dirs(config))],
+        writable_paths=config.writable_paths,
+    )
 
 
 def _config_dirs(config: HostConfig) -> list[Path]:

@@ -28,12 +28,24 @@ class View:
         scheme: the scheme of ``digest``.
         tree: the tree as the scheme sees it.
         digest: hex digest of the workspace.
+        entries: how many entries ``tree`` has.
     """
 
     scan: ScanResult
     scheme: DigestScheme
     tree: Directory
     digest: str
+    entries: int
+
+    @classmethod
+    def of(cls, scan: ScanResult, scheme: DigestScheme) -> View:
+        """Return what a scheme sees in a scan. Costs as much as the tree is large: call it in a thread.
+
+        Raises:
+            DigestSchemeError: the scheme cannot represent the tree.
+        """
+        tree = project(scan.tree, scheme)
+        return cls(scan, scheme, tree, workspace_digest(tree, scheme).hex(), count_entries(tree))
 
     @property
     def policy(self) -> IgnorePolicy:
@@ -43,7 +55,7 @@ class View:
     @property
     def state(self) -> WorkspaceState:
         """The form that the ledger keeps."""
-        return WorkspaceState(self.tree.digest, self.policy.digest, self.policy.to_bytes())
+        return WorkspaceState(str(self.scheme), self.tree.digest, self.policy.digest, self.policy.to_bytes())
 
     def report(self) -> DigestReport:
         """Return what callers hear of it."""
@@ -51,7 +63,7 @@ class View:
             scheme=str(self.scheme),
             digest=self.digest,
             scan=str(self.scan.level),
-            entries=count_entries(self.tree),
+            entries=self.entries,
             unreadable=tuple(escape_path(path) for path in self.scan.unreadable),
             unstable=tuple(escape_path(path) for path in self.scan.unstable),
             policy_digest=self.policy.digest,
@@ -99,16 +111,18 @@ class Observer:
         self.root.check()
         builtin_only = scheme is DigestScheme.NONOKA_1
         scan = self._scanner.scan(level, policy=policy, builtin_only=builtin_only)
-        tree = project(scan.tree, scheme)
-        return View(scan, scheme, tree, workspace_digest(tree, scheme).hex())
+        if scan.unstable:
+            # Something is being written this moment. Once more, and what does not hold still then is listed.
+            scan = self._scanner.scan(level, policy=policy, builtin_only=builtin_only)
+        return View.of(scan, scheme)
 
-    async def policy_now(self) -> IgnorePolicy:
-        """Return the ignore rules that are in force now.
+    async def policy_after(self, view: View) -> IgnorePolicy:
+        """Return the ignore rules that are in force after a view that was taken under given ones.
 
         Raises:
             WorkspaceError: they cannot be read.
         """
-        if self.scheme is DigestScheme.NONOKA_1:
-            return IgnorePolicy.nonoka()
+        if not view.scan.rules_changed or view.scheme is DigestScheme.NONOKA_1:
+            return view.policy
         async with self._scanning:
             return await asyncio.to_thread(self._scanner.read_policy)

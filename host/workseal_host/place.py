@@ -1,18 +1,22 @@
 """Where a host keeps its things, and the lock that makes them its own.
 
-One ``flock`` per workspace guards ledger, cache and socket; it is taken before
-anything is opened or bound, and the kernel gives it back when the host dies,
-however it dies. Hosts of overlapping workspaces exclude each other: two daemons
-would see each other's changes as the tool's.
+One ``flock`` per workspace guards ledger, cache and socket, and one per socket
+guards its path; they are taken before anything is opened or bound, and the
+kernel gives them back when the host dies, however it dies. Hosts of overlapping
+workspaces exclude each other: two daemons would see each other's changes as the
+tool's. Nothing is made or changed before it is known to lie outside the workspace.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import socket
 import stat
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +29,13 @@ from workseal.state import (
     workspace_state_dir,
     write_private_file,
 )
-from workseal_host.errors import BusyError, ConfigError, HostError
+from workseal_host.errors import ConfigError, HostError
 from workseal_host.workspace.root import WorkspaceRoot
 
 _ID_BYTES = 16
+_STATE_LOCK = "workspaces.lock"
+_WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
+_TOKEN = re.compile(r"[\x21-\x7e]{16,4096}")
 
 
 class AlreadyRunningError(HostError):
@@ -44,14 +51,14 @@ class Place:
         directory: this workspace's own directory below it.
         socket: where the host listens.
         workspace_id: random 128-bit id of the workspace, hex, made with ``directory``.
-        lock_fd: descriptor that holds the lock; open for as long as the host lives.
+        lock_fds: descriptors that hold the locks; open for as long as the host lives.
     """
 
     state: Path
     directory: Path
     socket: Path
     workspace_id: str
-    lock_fd: int
+    lock_fds: tuple[int, ...]
 
     @property
     def ledger(self) -> Path:
@@ -73,8 +80,9 @@ class Place:
         return self.state, self.socket.parent
 
     def release(self) -> None:
-        """Give the lock back."""
-        os.close(self.lock_fd)
+        """Give the locks back."""
+        for descriptor in self.lock_fds:
+            os.close(descriptor)
 
 
 def take_place(state: Path, root: WorkspaceRoot, *, socket_file: str | None = None) -> Place:
@@ -90,31 +98,63 @@ def take_place(state: Path, root: WorkspaceRoot, *, socket_file: str | None = No
         ConfigError: state or socket would lie inside the workspace, or their paths cannot be used.
     """
     try:
-        make_private_dir(state)
-        state = Path(os.path.realpath(state))
-        _refuse_inside(state, root, "the state directory", "--state-dir")
-        directory = workspace_state_dir(state, root.path)
-        for path in (directory.parent, directory):
-            make_private_dir(path)
-        listening = socket_path(state, root.path, socket_file)
-        if socket_file is None:
-            make_private_dir(listening.parent)
-        _refuse_inside(listening.parent, root, "the socket", "--socket")
-        with exclusive_lock(state / "workspaces.lock"):
-            lock_fd = _lock(directory)
-            try:
-                _refuse_overlap(state, directory, root)
-                (directory / "root").write_bytes(root.path)
-                workspace_id = _workspace_id(directory)
-                _ensure_token(state / "token")
-            except BaseException:
-                os.close(lock_fd)
-                raise
+        return _take_place(state, root, socket_file)
     except (InvalidInputError, StoreError) as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
-        raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
-    return Place(state, directory, listening, workspace_id, lock_fd)
+        raise ConfigError(f"cannot use {error.filename}: {error.strerror}; name another place") from error
+
+
+def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Place:
+    _refuse_inside(state, root, "the state directory", "--state-dir")
+    make_private_dir(state)
+    state = Path(os.path.realpath(state))
+    if is_inside(root.path, os.fsencode(state)):
+        raise ConfigError(
+            f"the workspace lies inside the state directory {state}: name another one with --state-dir"
+        )
+    directory = workspace_state_dir(state, root.path)
+    listening = _socket_place(state, root, socket_file)
+    for path in (directory.parent, directory):
+        make_private_dir(path)
+    with exclusive_lock(state / _STATE_LOCK), ExitStack() as undo:
+        lock_fds = []
+        for lock, whose in (
+            (directory / "lock", "another host already serves this workspace; use it, or stop it first"),
+            (_beside(listening), f"another host already listens on {listening}; name another --socket"),
+        ):
+            lock_fds.append(_lock(lock, whose))
+            undo.callback(os.close, lock_fds[-1])
+        _refuse_overlap(state, directory, root)
+        write_private_file(directory / "root", root.path)
+        workspace_id = _workspace_id(directory)
+        _ensure_token(state / "token")
+        undo.pop_all()
+    return Place(state, directory, listening, workspace_id, tuple(lock_fds))
+
+
+def _socket_place(state: Path, root: WorkspaceRoot, explicit: str | None) -> Path:
+    """Return where the host listens: in a directory that only this user can enter, and tools never see."""
+    listening = socket_path(state, root.path, explicit)
+    _refuse_inside(listening.parent, root, "the socket", "--socket")
+    is_default = listening == socket_path(state, root.path, environ=_without_socket(os.environ))
+    if is_default or not listening.parent.exists():
+        make_private_dir(listening.parent)
+    found = os.stat(listening.parent)
+    # Tools see nothing of this directory, and other users must not reach the socket.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{listening.parent} is open to others: put the socket into a directory of mode 0700 of its own"
+        )
+    return listening
+
+
+def _without_socket(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name != "WORKSEAL_SOCKET"}
+
+
+def _beside(listening: Path) -> Path:
+    return listening.with_name(f"{listening.name}.lock")
 
 
 def is_inside(path: bytes, root: bytes) -> bool:
@@ -137,24 +177,34 @@ def is_inside(path: bytes, root: bytes) -> bool:
 def _refuse_inside(path: Path, root: WorkspaceRoot, what: str, option: str) -> None:
     if is_inside(os.fsencode(path), root.path):
         raise ConfigError(
-            f"{what} {path} lies inside the workspace, where tools can write it: name another place with {option}"
+            f"{what} {path} lies inside the workspace, where tools can write: name another with {option}"
         )
 
 
-def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _lock(path: Path, held: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
+        os.fchmod(descriptor, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise AlreadyRunningError(
-            "another host already serves this workspace; use it, or stop it first"
-        ) from None
+        raise AlreadyRunningError(held) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
 def is_held(directory: Path) -> bool:
     """Tell whether a live host holds the place of a workspace."""
+    if not (directory / "lock").exists():
+        return False
+    # Looking takes the lock for a moment: a host that starts just then must not find it taken.
+    with exclusive_lock(directory.parent.parent / _STATE_LOCK):
+        return _is_held(directory)
+
+
+def _is_held(directory: Path) -> bool:
     try:
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -170,31 +220,53 @@ def is_held(directory: Path) -> bool:
 
 def _refuse_overlap(state: Path, directory: Path, root: WorkspaceRoot) -> None:
     for other in (state / "workspaces").iterdir():
-        if other == directory or not is_held(other):
+        if other == directory or not _is_held(other):
             continue
         other_root = (other / "root").read_bytes()
         if not os.path.isdir(other_root):
             continue
         if is_inside(other_root, root.path) or is_inside(root.path, other_root):
             raise AlreadyRunningError(
-                f"a host already serves {escape_path(other_root)}, which overlaps this workspace; stop it first"
+                f"a host serves {escape_path(other_root)}, which overlaps this workspace; stop it first"
             )
 
 
 def _workspace_id(directory: Path) -> str:
     path = directory / "workspace-id"
     try:
-        return path.read_text().strip()
+        workspace_id = path.read_text().strip()
     except FileNotFoundError:
         workspace_id = secrets.token_hex(_ID_BYTES)
         write_private_file(path, workspace_id.encode() + b"\n")
-        return workspace_id
+    if not _WORKSPACE_ID.fullmatch(workspace_id):
+        raise ConfigError(
+            f"{path} holds no workspace id: put it back, or move {directory} away to start anew"
+        )
+    return workspace_id
 
 
 def _ensure_token(path: Path) -> None:
     if not path.exists():
         write_private_file(path, secrets.token_urlsafe(32).encode() + b"\n")
     os.chmod(path, 0o600)
+    read_token(path)
+
+
+def read_token(path: Path) -> str:
+    """Return the token that every call needs.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds none; an empty token would be no token at all.
+    """
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        token = ""
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"{path} holds no token of 16 or more printable characters: remove it to get a new one"
+        )
+    return token
 
 
 def clear_stale_socket(path: Path) -> None:
@@ -217,6 +289,10 @@ def clear_stale_socket(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
-        except OSError as error:
-            raise BusyError(f"cannot tell whether somebody listens on {path}: {error.strerror}") from error
+        except PermissionError as error:
+            raise ConfigError(
+                f"{path} belongs to somebody else; it was left alone, name another path with --socket"
+            ) from error
+        except OSError:
+            pass  # a full backlog, or another kind of socket: somebody holds it
     raise AlreadyRunningError(f"somebody already listens on {path}; name another path with --socket")

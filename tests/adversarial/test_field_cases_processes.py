@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes.toolbox import NO_ISOLATION, Toolbox, bubblewrap, needs_bubblewrap, processes_named, text
 
+from fakes.toolbox import NO_ISOLATION, Toolbox, bubblewrap, needs_bubblewrap, processes_named, text
 from workseal_host.errors import ArgumentsError, HostError
 from workseal_host.execution.inherited import run_inherited
 

@@ -25,6 +25,7 @@ from workseal.receipt.statement import (
     Execution,
     HostIdentity,
     Isolation,
+    KeyRotationPredicate,
     Mode,
     Outcome,
     ResultDigest,
@@ -77,6 +78,7 @@ class Signer:
         self.workspace_id = WORKSPACE_ID
         self.sequence = 0
         self.previous: str | None = None
+        self.state = state_digest(0)
 
     def __call__(self, request: execution_pb2.ExecuteToolRequest, sequence: int) -> bytes:
         predicate = self.predicate(request)
@@ -84,10 +86,12 @@ class Signer:
             predicate = self.changes.pop(0)(predicate)
         return self.sign(predicate)
 
-    def sign(self, predicate: ToolExecutionPredicate) -> bytes:
+    def sign(self, predicate: ToolExecutionPredicate | KeyRotationPredicate) -> bytes:
         payload = encode_statement(predicate)
         self.sequence += 1
         self.previous = sha256_hex(payload)
+        if isinstance(predicate, ToolExecutionPredicate):
+            self.state = predicate.workspace.after or self.state
         return self.key.sign(payload)
 
     def predicate(self, request: execution_pb2.ExecuteToolRequest) -> ToolExecutionPredicate:
@@ -144,7 +148,7 @@ class Signer:
             scan_after=ScanLevel.STAT,
             ignore_policy_before=RULES,
             ignore_policy_after=RULES,
-            before=state_digest(self.sequence),
+            before=self.state,
             after=state_digest(self.sequence + 1),
             created=summary.created,
             modified=summary.modified,

@@ -71,8 +71,8 @@ class Daemon:
         """Return an environment without this machine's configuration in it."""
         kept = {
             name: os.environ[name]
-            for name in ("PATH", "LANG", "COVERAGE_PROCESS_START")
-            if name in os.environ
+            for name in os.environ
+            if name in ("PATH", "LANG") or name.startswith("COVERAGE_")
         }
         home = self.state.parent / "home"
         home.mkdir(exist_ok=True)
@@ -121,6 +121,9 @@ class Daemon:
 
     def remove(self) -> None:
         """End it, and remove what lies outside the test's own directory."""
+        # Asked first: a process that is killed leaves no coverage data behind.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.stop()
         self.kill()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
 

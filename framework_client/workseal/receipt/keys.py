@@ -73,7 +73,7 @@ class PublicKey:
         Raises:
             PublicKeyError: it is no public key, or of a kind that is not accepted.
         """
-        data = pem.encode("utf-8", "surrogateescape") if isinstance(pem, str) else pem
+        data = pem.encode("utf-8", "replace") if isinstance(pem, str) else pem
         if len(data) > _MAX_PEM_BYTES or b"PRIVATE KEY" in data:
             raise PublicKeyError(f"not a public key: {_WHAT_TO_GIVE}", field="key")
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from urllib.parse import quote, unquote_to_bytes
 
 import grpc
 import grpc.aio
@@ -121,14 +122,15 @@ def normalise_target(target: str | os.PathLike[str]) -> str:
             "choose a shorter one",
             field="target",
         )
-    return f"unix:{path}"
+    # A target is a URI: unquoted, a `%41` in the path would be an `A`.
+    return f"unix:{quote(os.fsencode(path))}"
 
 
 def _socket_path(text: str) -> str | None:
     if text.startswith("unix://"):
-        return text.removeprefix("unix://")
+        return os.fsdecode(unquote_to_bytes(text.removeprefix("unix://")))
     if text.startswith("unix:"):
-        return text.removeprefix("unix:")
+        return os.fsdecode(unquote_to_bytes(text.removeprefix("unix:")))
     return text if "/" in text and "://" not in text and not re.match(r"[a-z-]+:", text) else None
 
 

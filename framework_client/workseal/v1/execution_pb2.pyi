@@ -466,7 +466,10 @@ class ExecutionSelector(_message.Message):
     execution_id: _builtins.str
     """The id from `Accepted`."""
     idempotency_key: _builtins.str
-    """The idempotency key of the request."""
+    """The key as `Accepted` and the receipt give it. For a request without a key of
+    its own that is SHA-256, in hex, of the RFC 8785 form of [workspace id, session id,
+    tool call id, challenge or null].
+    """
     def __init__(
         self,
         *,

@@ -21,6 +21,13 @@ reasons, plus the detail named in brackets:
   WRONG_STATE            FAILED_PRECONDITION [PreconditionFailure]  the execution is not in a state that allows this
   LEDGER_UNAVAILABLE     UNAVAILABLE                         the ledger cannot be written (disk full, ...); in-flight calls stay in flight
   INTERNAL               INTERNAL                            a fault of the host; its log has the details
+
+Every RPC may answer UNAUTHENTICATED, INVALID_REQUEST and INTERNAL; what else it
+may answer is listed with it. INVALID_REQUEST also answers a request with fields
+that this host does not know, so that a condition of a newer client is never
+left out. Status that gRPC itself makes carries no details: UNIMPLEMENTED (no
+such method), RESOURCE_EXHAUSTED (a message over 8 MiB), CANCELLED and
+DEADLINE_EXCEEDED (the caller left, or stopped waiting; a tool goes on).
 """
 
 from collections import abc as _abc
@@ -346,11 +353,13 @@ class EndObservationRequest(_message.Message):
     execution_id: _builtins.str
     """Which observation."""
     result: _builtins.bytes
-    """What the caller says that the tool returned, UTF-8. Marked as a claim."""
+    """What the caller says that the tool returned, UTF-8, at most 1 MiB. Marked as a claim."""
     exit_code: _builtins.int
     """What the caller says that the exit code was; unset: unknown."""
     signal: _builtins.int
-    """What the caller says that ended it; unset: none."""
+    """Number (1 to 64) of the signal that the caller says ended it; then there is
+    no exit code. Unset: none.
+    """
     def __init__(
         self,
         *,

@@ -100,7 +100,7 @@ class HostServiceServicer(object):
     def GetHostInfo(self, request, context):
         """Describes the host, its workspace and its tools. For display: what it says
         of its key is not a reason to trust it.
-        Errors: UNAUTHENTICATED.
+        Errors: LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,9 +110,8 @@ class HostServiceServicer(object):
         """Runs a tool once and attests it. The same idempotency key with the same
         request joins the running execution or replays its stored outcome. Closing
         the stream, or its deadline, never cancels the tool.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, KEY_CONFLICT, QUEUE_TIMEOUT,
-        TOO_MANY_CALLS, SHUTTING_DOWN, WORKSPACE_UNREADABLE, ROOT_REPLACED,
-        LEDGER_UNAVAILABLE, INTERNAL.
+        Errors: KEY_CONFLICT, QUEUE_TIMEOUT, TOO_MANY_CALLS, SHUTTING_DOWN,
+        WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,8 +120,8 @@ class HostServiceServicer(object):
     def WaitExecution(self, request, context):
         """Attaches to an execution: output from now on, then the outcome; at once
         the stored outcome where it is over.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, SHUTTING_DOWN,
-        LEDGER_UNAVAILABLE, INTERNAL.
+        Errors: NOT_FOUND, QUEUE_TIMEOUT (it was given up before anything ran),
+        WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,9 +129,10 @@ class HostServiceServicer(object):
 
     def CancelExecution(self, request, context):
         """Asks for an execution to be ended. It still gets a receipt, which says
-        cancelled. Asking again, or too late, is not an error.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WRONG_STATE (an
-        observation), INTERNAL.
+        cancelled; one that still waits for the workspace is given up instead
+        (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
+        not an error.
+        Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +140,8 @@ class HostServiceServicer(object):
 
     def BeginObservation(self, request, context):
         """Says that somebody else is about to run a tool. Takes the workspace until
-        EndObservation or until it expires.
+        EndObservation or until it expires; other calls queue meanwhile. Only when it
+        has answered with an execution id may the tool be run.
         Errors: as ExecuteTool.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -149,9 +150,9 @@ class HostServiceServicer(object):
 
     def EndObservation(self, request, context):
         """Says that the tool has ended; attests the interval, marked as observed.
-        Ending one twice replays its stored outcome.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WORKSPACE_UNREADABLE,
-        ROOT_REPLACED, LEDGER_UNAVAILABLE, INTERNAL.
+        Ending one twice replays its stored outcome, and so does ending one that has
+        expired: its receipt says expired.
+        Errors: NOT_FOUND, WRONG_STATE (not an observation), LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,8 +160,7 @@ class HostServiceServicer(object):
 
     def GetDigest(self, request, context):
         """Digests the workspace now, waiting for running calls.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND (path), QUEUE_TIMEOUT,
-        WORKSPACE_UNREADABLE, ROOT_REPLACED, INTERNAL.
+        Errors: NOT_FOUND (path), QUEUE_TIMEOUT, WORKSPACE_UNREADABLE, ROOT_REPLACED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,7 +176,7 @@ class HostServiceServicer(object):
 
     def GetChanges(self, request, context):
         """Streams the whole change list of one receipt, in the receipt's order.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +184,7 @@ class HostServiceServicer(object):
 
     def GetReceipt(self, request, context):
         """Returns one stored receipt with what is kept of its output.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,7 +192,7 @@ class HostServiceServicer(object):
 
     def ListReceipts(self, request, context):
         """Lists the chain in order of sequence, page by page.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, INTERNAL.
+        Errors: LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

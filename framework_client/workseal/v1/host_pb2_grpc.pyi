@@ -21,6 +21,13 @@ reasons, plus the detail named in brackets:
   WRONG_STATE            FAILED_PRECONDITION [PreconditionFailure]  the execution is not in a state that allows this
   LEDGER_UNAVAILABLE     UNAVAILABLE                         the ledger cannot be written (disk full, ...); in-flight calls stay in flight
   INTERNAL               INTERNAL                            a fault of the host; its log has the details
+
+Every RPC may answer UNAUTHENTICATED, INVALID_REQUEST and INTERNAL; what else it
+may answer is listed with it. INVALID_REQUEST also answers a request with fields
+that this host does not know, so that a condition of a newer client is never
+left out. Status that gRPC itself makes carries no details: UNIMPLEMENTED (no
+such method), RESOURCE_EXHAUSTED (a message over 8 MiB), CANCELLED and
+DEADLINE_EXCEEDED (the caller left, or stopped waiting; a tool goes on).
 """
 
 from collections import abc as _abc
@@ -57,43 +64,43 @@ class HostServiceStub:
     GetHostInfo: _grpc.UnaryUnaryMultiCallable[_host_pb2.GetHostInfoRequest, _host_pb2.GetHostInfoResponse]
     """Describes the host, its workspace and its tools. For display: what it says
     of its key is not a reason to trust it.
-    Errors: UNAUTHENTICATED.
+    Errors: LEDGER_UNAVAILABLE.
     """
     ExecuteTool: _grpc.UnaryStreamMultiCallable[_execution_pb2.ExecuteToolRequest, _execution_pb2.ExecuteToolEvent]
     """Runs a tool once and attests it. The same idempotency key with the same
     request joins the running execution or replays its stored outcome. Closing
     the stream, or its deadline, never cancels the tool.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, KEY_CONFLICT, QUEUE_TIMEOUT,
-    TOO_MANY_CALLS, SHUTTING_DOWN, WORKSPACE_UNREADABLE, ROOT_REPLACED,
-    LEDGER_UNAVAILABLE, INTERNAL.
+    Errors: KEY_CONFLICT, QUEUE_TIMEOUT, TOO_MANY_CALLS, SHUTTING_DOWN,
+    WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
     """
     WaitExecution: _grpc.UnaryStreamMultiCallable[_host_pb2.WaitExecutionRequest, _execution_pb2.ExecuteToolEvent]
     """Attaches to an execution: output from now on, then the outcome; at once
     the stored outcome where it is over.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, SHUTTING_DOWN,
-    LEDGER_UNAVAILABLE, INTERNAL.
+    Errors: NOT_FOUND, QUEUE_TIMEOUT (it was given up before anything ran),
+    WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
     """
     CancelExecution: _grpc.UnaryUnaryMultiCallable[_host_pb2.CancelExecutionRequest, _host_pb2.CancelExecutionResponse]
     """Asks for an execution to be ended. It still gets a receipt, which says
-    cancelled. Asking again, or too late, is not an error.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WRONG_STATE (an
-    observation), INTERNAL.
+    cancelled; one that still waits for the workspace is given up instead
+    (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
+    not an error.
+    Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
     """
     BeginObservation: _grpc.UnaryUnaryMultiCallable[_host_pb2.BeginObservationRequest, _host_pb2.BeginObservationResponse]
     """Says that somebody else is about to run a tool. Takes the workspace until
-    EndObservation or until it expires.
+    EndObservation or until it expires; other calls queue meanwhile. Only when it
+    has answered with an execution id may the tool be run.
     Errors: as ExecuteTool.
     """
     EndObservation: _grpc.UnaryUnaryMultiCallable[_host_pb2.EndObservationRequest, _host_pb2.EndObservationResponse]
     """Says that the tool has ended; attests the interval, marked as observed.
-    Ending one twice replays its stored outcome.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WORKSPACE_UNREADABLE,
-    ROOT_REPLACED, LEDGER_UNAVAILABLE, INTERNAL.
+    Ending one twice replays its stored outcome, and so does ending one that has
+    expired: its receipt says expired.
+    Errors: NOT_FOUND, WRONG_STATE (not an observation), LEDGER_UNAVAILABLE.
     """
     GetDigest: _grpc.UnaryUnaryMultiCallable[_host_pb2.GetDigestRequest, _host_pb2.GetDigestResponse]
     """Digests the workspace now, waiting for running calls.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND (path), QUEUE_TIMEOUT,
-    WORKSPACE_UNREADABLE, ROOT_REPLACED, INTERNAL.
+    Errors: NOT_FOUND (path), QUEUE_TIMEOUT, WORKSPACE_UNREADABLE, ROOT_REPLACED.
     """
     GetManifest: _grpc.UnaryStreamMultiCallable[_host_pb2.GetManifestRequest, _host_pb2.GetManifestResponse]
     """Streams every entry of the workspace now, sorted by raw path bytes.
@@ -101,15 +108,15 @@ class HostServiceStub:
     """
     GetChanges: _grpc.UnaryStreamMultiCallable[_host_pb2.GetChangesRequest, _host_pb2.GetChangesResponse]
     """Streams the whole change list of one receipt, in the receipt's order.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     GetReceipt: _grpc.UnaryUnaryMultiCallable[_host_pb2.GetReceiptRequest, _host_pb2.GetReceiptResponse]
     """Returns one stored receipt with what is kept of its output.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     ListReceipts: _grpc.UnaryUnaryMultiCallable[_host_pb2.ListReceiptsRequest, _host_pb2.ListReceiptsResponse]
     """Lists the chain in order of sequence, page by page.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, INTERNAL.
+    Errors: LEDGER_UNAVAILABLE.
     """
 
 @_typing.type_check_only
@@ -120,43 +127,43 @@ class HostServiceAsyncStub(HostServiceStub):
     GetHostInfo: _aio.UnaryUnaryMultiCallable[_host_pb2.GetHostInfoRequest, _host_pb2.GetHostInfoResponse]  # type: ignore[assignment]
     """Describes the host, its workspace and its tools. For display: what it says
     of its key is not a reason to trust it.
-    Errors: UNAUTHENTICATED.
+    Errors: LEDGER_UNAVAILABLE.
     """
     ExecuteTool: _aio.UnaryStreamMultiCallable[_execution_pb2.ExecuteToolRequest, _execution_pb2.ExecuteToolEvent]  # type: ignore[assignment]
     """Runs a tool once and attests it. The same idempotency key with the same
     request joins the running execution or replays its stored outcome. Closing
     the stream, or its deadline, never cancels the tool.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, KEY_CONFLICT, QUEUE_TIMEOUT,
-    TOO_MANY_CALLS, SHUTTING_DOWN, WORKSPACE_UNREADABLE, ROOT_REPLACED,
-    LEDGER_UNAVAILABLE, INTERNAL.
+    Errors: KEY_CONFLICT, QUEUE_TIMEOUT, TOO_MANY_CALLS, SHUTTING_DOWN,
+    WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
     """
     WaitExecution: _aio.UnaryStreamMultiCallable[_host_pb2.WaitExecutionRequest, _execution_pb2.ExecuteToolEvent]  # type: ignore[assignment]
     """Attaches to an execution: output from now on, then the outcome; at once
     the stored outcome where it is over.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, SHUTTING_DOWN,
-    LEDGER_UNAVAILABLE, INTERNAL.
+    Errors: NOT_FOUND, QUEUE_TIMEOUT (it was given up before anything ran),
+    WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
     """
     CancelExecution: _aio.UnaryUnaryMultiCallable[_host_pb2.CancelExecutionRequest, _host_pb2.CancelExecutionResponse]  # type: ignore[assignment]
     """Asks for an execution to be ended. It still gets a receipt, which says
-    cancelled. Asking again, or too late, is not an error.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WRONG_STATE (an
-    observation), INTERNAL.
+    cancelled; one that still waits for the workspace is given up instead
+    (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
+    not an error.
+    Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
     """
     BeginObservation: _aio.UnaryUnaryMultiCallable[_host_pb2.BeginObservationRequest, _host_pb2.BeginObservationResponse]  # type: ignore[assignment]
     """Says that somebody else is about to run a tool. Takes the workspace until
-    EndObservation or until it expires.
+    EndObservation or until it expires; other calls queue meanwhile. Only when it
+    has answered with an execution id may the tool be run.
     Errors: as ExecuteTool.
     """
     EndObservation: _aio.UnaryUnaryMultiCallable[_host_pb2.EndObservationRequest, _host_pb2.EndObservationResponse]  # type: ignore[assignment]
     """Says that the tool has ended; attests the interval, marked as observed.
-    Ending one twice replays its stored outcome.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WORKSPACE_UNREADABLE,
-    ROOT_REPLACED, LEDGER_UNAVAILABLE, INTERNAL.
+    Ending one twice replays its stored outcome, and so does ending one that has
+    expired: its receipt says expired.
+    Errors: NOT_FOUND, WRONG_STATE (not an observation), LEDGER_UNAVAILABLE.
     """
     GetDigest: _aio.UnaryUnaryMultiCallable[_host_pb2.GetDigestRequest, _host_pb2.GetDigestResponse]  # type: ignore[assignment]
     """Digests the workspace now, waiting for running calls.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND (path), QUEUE_TIMEOUT,
-    WORKSPACE_UNREADABLE, ROOT_REPLACED, INTERNAL.
+    Errors: NOT_FOUND (path), QUEUE_TIMEOUT, WORKSPACE_UNREADABLE, ROOT_REPLACED.
     """
     GetManifest: _aio.UnaryStreamMultiCallable[_host_pb2.GetManifestRequest, _host_pb2.GetManifestResponse]  # type: ignore[assignment]
     """Streams every entry of the workspace now, sorted by raw path bytes.
@@ -164,15 +171,15 @@ class HostServiceAsyncStub(HostServiceStub):
     """
     GetChanges: _aio.UnaryStreamMultiCallable[_host_pb2.GetChangesRequest, _host_pb2.GetChangesResponse]  # type: ignore[assignment]
     """Streams the whole change list of one receipt, in the receipt's order.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     GetReceipt: _aio.UnaryUnaryMultiCallable[_host_pb2.GetReceiptRequest, _host_pb2.GetReceiptResponse]  # type: ignore[assignment]
     """Returns one stored receipt with what is kept of its output.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     ListReceipts: _aio.UnaryUnaryMultiCallable[_host_pb2.ListReceiptsRequest, _host_pb2.ListReceiptsResponse]  # type: ignore[assignment]
     """Lists the chain in order of sequence, page by page.
-    Errors: INVALID_REQUEST, UNAUTHENTICATED, INTERNAL.
+    Errors: LEDGER_UNAVAILABLE.
     """
 
 class HostServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -186,7 +193,7 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_host_pb2.GetHostInfoResponse, _abc.Awaitable[_host_pb2.GetHostInfoResponse]]:
         """Describes the host, its workspace and its tools. For display: what it says
         of its key is not a reason to trust it.
-        Errors: UNAUTHENTICATED.
+        Errors: LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -198,9 +205,8 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runs a tool once and attests it. The same idempotency key with the same
         request joins the running execution or replays its stored outcome. Closing
         the stream, or its deadline, never cancels the tool.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, KEY_CONFLICT, QUEUE_TIMEOUT,
-        TOO_MANY_CALLS, SHUTTING_DOWN, WORKSPACE_UNREADABLE, ROOT_REPLACED,
-        LEDGER_UNAVAILABLE, INTERNAL.
+        Errors: KEY_CONFLICT, QUEUE_TIMEOUT, TOO_MANY_CALLS, SHUTTING_DOWN,
+        WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -211,8 +217,8 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_execution_pb2.ExecuteToolEvent], _abc.AsyncIterator[_execution_pb2.ExecuteToolEvent]]:
         """Attaches to an execution: output from now on, then the outcome; at once
         the stored outcome where it is over.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, SHUTTING_DOWN,
-        LEDGER_UNAVAILABLE, INTERNAL.
+        Errors: NOT_FOUND, QUEUE_TIMEOUT (it was given up before anything ran),
+        WORKSPACE_UNREADABLE, ROOT_REPLACED, LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -222,9 +228,10 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.CancelExecutionResponse, _abc.Awaitable[_host_pb2.CancelExecutionResponse]]:
         """Asks for an execution to be ended. It still gets a receipt, which says
-        cancelled. Asking again, or too late, is not an error.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WRONG_STATE (an
-        observation), INTERNAL.
+        cancelled; one that still waits for the workspace is given up instead
+        (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
+        not an error.
+        Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -234,7 +241,8 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.BeginObservationResponse, _abc.Awaitable[_host_pb2.BeginObservationResponse]]:
         """Says that somebody else is about to run a tool. Takes the workspace until
-        EndObservation or until it expires.
+        EndObservation or until it expires; other calls queue meanwhile. Only when it
+        has answered with an execution id may the tool be run.
         Errors: as ExecuteTool.
         """
 
@@ -245,9 +253,9 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.EndObservationResponse, _abc.Awaitable[_host_pb2.EndObservationResponse]]:
         """Says that the tool has ended; attests the interval, marked as observed.
-        Ending one twice replays its stored outcome.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, WORKSPACE_UNREADABLE,
-        ROOT_REPLACED, LEDGER_UNAVAILABLE, INTERNAL.
+        Ending one twice replays its stored outcome, and so does ending one that has
+        expired: its receipt says expired.
+        Errors: NOT_FOUND, WRONG_STATE (not an observation), LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -257,8 +265,7 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.GetDigestResponse, _abc.Awaitable[_host_pb2.GetDigestResponse]]:
         """Digests the workspace now, waiting for running calls.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND (path), QUEUE_TIMEOUT,
-        WORKSPACE_UNREADABLE, ROOT_REPLACED, INTERNAL.
+        Errors: NOT_FOUND (path), QUEUE_TIMEOUT, WORKSPACE_UNREADABLE, ROOT_REPLACED.
         """
 
     @_abc_1.abstractmethod
@@ -278,7 +285,7 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_host_pb2.GetChangesResponse], _abc.AsyncIterator[_host_pb2.GetChangesResponse]]:
         """Streams the whole change list of one receipt, in the receipt's order.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -288,7 +295,7 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.GetReceiptResponse, _abc.Awaitable[_host_pb2.GetReceiptResponse]]:
         """Returns one stored receipt with what is kept of its output.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, NOT_FOUND, INTERNAL.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -298,7 +305,7 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_host_pb2.ListReceiptsResponse, _abc.Awaitable[_host_pb2.ListReceiptsResponse]]:
         """Lists the chain in order of sequence, page by page.
-        Errors: INVALID_REQUEST, UNAUTHENTICATED, INTERNAL.
+        Errors: LEDGER_UNAVAILABLE.
         """
 
 def add_HostServiceServicer_to_server(servicer: HostServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

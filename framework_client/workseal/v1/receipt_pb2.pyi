@@ -168,7 +168,7 @@ class ReceiptSelector(_message.Message):
     execution_id: _builtins.str
     """The execution that it reports."""
     idempotency_key: _builtins.str
-    """The idempotency key whose final receipt is wanted."""
+    """The key, as `Accepted` and the receipt give it, whose newest receipt is wanted."""
     def __init__(
         self,
         *,

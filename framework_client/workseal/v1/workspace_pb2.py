@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bworkseal/v1/workspace.proto\x12\x0bworkseal.v1\"B\n\nEntryState\x12$\n\x04type\x18\x01 \x01(\x0e\x32\x16.workseal.v1.EntryType\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"E\n\rManifestEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.workseal.v1.EntryState\"\x8e\x01\n\x06\x43hange\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.workseal.v1.ChangeKind\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\'\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x17.workseal.v1.EntryState\x12&\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x17.workseal.v1.EntryState\"\xc0\x01\n\x0fWorkspaceDigest\x12)\n\x06scheme\x18\x01 \x01(\x0e\x32\x19.workseal.v1.DigestScheme\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12$\n\x04scan\x18\x03 \x01(\x0e\x32\x16.workseal.v1.ScanLevel\x12\x0f\n\x07\x65ntries\x18\x04 \x01(\x04\x12\x12\n\nunreadable\x18\x05 \x03(\t\x12\x10\n\x08unstable\x18\x06 \x03(\t\x12\x15\n\rpolicy_sha256\x18\x07 \x01(\t*l\n\x0c\x44igestScheme\x12\x1d\n\x19\x44IGEST_SCHEME_UNSPECIFIED\x10\x00\x12!\n\x1d\x44IGEST_SCHEME_WORKSEAL_TREE_1\x10\x01\x12\x1a\n\x16\x44IGEST_SCHEME_NONOKA_1\x10\x02*g\n\tScanLevel\x12\x1a\n\x16SCAN_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCAN_LEVEL_FULL\x10\x01\x12\x13\n\x0fSCAN_LEVEL_STAT\x10\x02\x12\x14\n\x10SCAN_LEVEL_WATCH\x10\x03*\xfb\x01\n\tEntryType\x12\x1a\n\x16\x45NTRY_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45NTRY_TYPE_FILE\x10\x01\x12\x19\n\x15\x45NTRY_TYPE_EXECUTABLE\x10\x02\x12\x16\n\x12\x45NTRY_TYPE_SYMLINK\x10\x03\x12\x18\n\x14\x45NTRY_TYPE_DIRECTORY\x10\x04\x12\x13\n\x0f\x45NTRY_TYPE_FIFO\x10\x05\x12\x15\n\x11\x45NTRY_TYPE_SOCKET\x10\x06\x12\x13\n\x0f\x45NTRY_TYPE_CHAR\x10\x07\x12\x14\n\x10\x45NTRY_TYPE_BLOCK\x10\x08\x12\x19\n\x15\x45NTRY_TYPE_UNREADABLE\x10\t*u\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43HANGE_KIND_CREATED\x10\x01\x12\x18\n\x14\x43HANGE_KIND_MODIFIED\x10\x02\x12\x17\n\x13\x43HANGE_KIND_DELETED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bworkseal/v1/workspace.proto\x12\x0bworkseal.v1\"B\n\nEntryState\x12$\n\x04type\x18\x01 \x01(\x0e\x32\x16.workseal.v1.EntryType\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"E\n\rManifestEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.workseal.v1.EntryState\"\x8e\x01\n\x06\x43hange\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.workseal.v1.ChangeKind\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\'\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x17.workseal.v1.EntryState\x12&\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x17.workseal.v1.EntryState\"\xf6\x01\n\x0fWorkspaceDigest\x12)\n\x06scheme\x18\x01 \x01(\x0e\x32\x19.workseal.v1.DigestScheme\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12$\n\x04scan\x18\x03 \x01(\x0e\x32\x16.workseal.v1.ScanLevel\x12\x0f\n\x07\x65ntries\x18\x04 \x01(\x04\x12\x12\n\nunreadable\x18\x05 \x03(\t\x12\x10\n\x08unstable\x18\x06 \x03(\t\x12\x15\n\rpolicy_sha256\x18\x07 \x01(\t\x12\x1a\n\x12unreadable_omitted\x18\x08 \x01(\x04\x12\x18\n\x10unstable_omitted\x18\t \x01(\x04*l\n\x0c\x44igestScheme\x12\x1d\n\x19\x44IGEST_SCHEME_UNSPECIFIED\x10\x00\x12!\n\x1d\x44IGEST_SCHEME_WORKSEAL_TREE_1\x10\x01\x12\x1a\n\x16\x44IGEST_SCHEME_NONOKA_1\x10\x02*g\n\tScanLevel\x12\x1a\n\x16SCAN_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCAN_LEVEL_FULL\x10\x01\x12\x13\n\x0fSCAN_LEVEL_STAT\x10\x02\x12\x14\n\x10SCAN_LEVEL_WATCH\x10\x03*\xfb\x01\n\tEntryType\x12\x1a\n\x16\x45NTRY_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45NTRY_TYPE_FILE\x10\x01\x12\x19\n\x15\x45NTRY_TYPE_EXECUTABLE\x10\x02\x12\x16\n\x12\x45NTRY_TYPE_SYMLINK\x10\x03\x12\x18\n\x14\x45NTRY_TYPE_DIRECTORY\x10\x04\x12\x13\n\x0f\x45NTRY_TYPE_FIFO\x10\x05\x12\x15\n\x11\x45NTRY_TYPE_SOCKET\x10\x06\x12\x13\n\x0f\x45NTRY_TYPE_CHAR\x10\x07\x12\x14\n\x10\x45NTRY_TYPE_BLOCK\x10\x08\x12\x19\n\x15\x45NTRY_TYPE_UNREADABLE\x10\t*u\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43HANGE_KIND_CREATED\x10\x01\x12\x18\n\x14\x43HANGE_KIND_MODIFIED\x10\x02\x12\x17\n\x13\x43HANGE_KIND_DELETED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'workseal.v1.workspace_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DIGESTSCHEME']._serialized_start=523
-  _globals['_DIGESTSCHEME']._serialized_end=631
-  _globals['_SCANLEVEL']._serialized_start=633
-  _globals['_SCANLEVEL']._serialized_end=736
-  _globals['_ENTRYTYPE']._serialized_start=739
-  _globals['_ENTRYTYPE']._serialized_end=990
-  _globals['_CHANGEKIND']._serialized_start=992
-  _globals['_CHANGEKIND']._serialized_end=1109
+  _globals['_DIGESTSCHEME']._serialized_start=577
+  _globals['_DIGESTSCHEME']._serialized_end=685
+  _globals['_SCANLEVEL']._serialized_start=687
+  _globals['_SCANLEVEL']._serialized_end=790
+  _globals['_ENTRYTYPE']._serialized_start=793
+  _globals['_ENTRYTYPE']._serialized_end=1044
+  _globals['_CHANGEKIND']._serialized_start=1046
+  _globals['_CHANGEKIND']._serialized_end=1163
   _globals['_ENTRYSTATE']._serialized_start=44
   _globals['_ENTRYSTATE']._serialized_end=110
   _globals['_MANIFESTENTRY']._serialized_start=112
@@ -46,5 +46,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHANGE']._serialized_start=184
   _globals['_CHANGE']._serialized_end=326
   _globals['_WORKSPACEDIGEST']._serialized_start=329
-  _globals['_WORKSPACEDIGEST']._serialized_end=521
+  _globals['_WORKSPACEDIGEST']._serialized_end=575
 # @@protoc_insertion_point(module_scope)

@@ -263,6 +263,8 @@ class WorkspaceDigest(_message.Message):
     UNREADABLE_FIELD_NUMBER: _builtins.int
     UNSTABLE_FIELD_NUMBER: _builtins.int
     POLICY_SHA256_FIELD_NUMBER: _builtins.int
+    UNREADABLE_OMITTED_FIELD_NUMBER: _builtins.int
+    UNSTABLE_OMITTED_FIELD_NUMBER: _builtins.int
     scheme: Global___DigestScheme.ValueType
     """The scheme of `sha256`."""
     sha256: _builtins.str
@@ -270,16 +272,24 @@ class WorkspaceDigest(_message.Message):
     scan: Global___ScanLevel.ValueType
     """How much the scan read itself."""
     entries: _builtins.int
-    """Number of entries below the root."""
+    """Number of entries below the root (or below the asked-for directory)."""
     policy_sha256: _builtins.str
     """Lower-case hex SHA-256 of the ignore policy in force."""
+    unreadable_omitted: _builtins.int
+    """How many unreadable paths were left out above."""
+    unstable_omitted: _builtins.int
+    """How many unstable paths were left out above."""
     @_builtins.property
     def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths (escaped) that could not be read; part of the digest as such."""
+        """Paths (escaped) that could not be read; part of the digest as such. The
+        first ones, where they would not all fit.
+        """
 
     @_builtins.property
     def unstable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths (escaped) that changed while they were read."""
+        """Paths (escaped) that changed while they were read. The first ones, where
+        they would not all fit.
+        """
 
     def __init__(
         self,
@@ -291,10 +301,12 @@ class WorkspaceDigest(_message.Message):
         unreadable: _abc.Iterable[_builtins.str] | None = ...,
         unstable: _abc.Iterable[_builtins.str] | None = ...,
         policy_sha256: _builtins.str = ...,
+        unreadable_omitted: _builtins.int = ...,
+        unstable_omitted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "policy_sha256", b"policy_sha256", "scan", b"scan", "scheme", b"scheme", "sha256", b"sha256", "unreadable", b"unreadable", "unstable", b"unstable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "policy_sha256", b"policy_sha256", "scan", b"scan", "scheme", b"scheme", "sha256", b"sha256", "unreadable", b"unreadable", "unreadable_omitted", b"unreadable_omitted", "unstable", b"unstable", "unstable_omitted", b"unstable_omitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

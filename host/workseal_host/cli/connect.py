@@ -1,66 +1,72 @@
-"""Finding the host of a workspace, and talking to it from the command line."""
+"""Talking to a host from the command line, and believing what it signed."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from workseal.calls import ToolCall
 from workseal.client import HostClient
-from workseal.errors import HostUnreachableError
-from workseal.state import socket_path, workspace_state_dir
+from workseal.receipt.policy import AcceptancePolicy, Expectation
+from workseal.receipt.predicate import Mode, ScanLevel, ToolExecutionPredicate
+from workseal.receipt.verifier import ReceiptVerifier
+from workseal.results import HostResult
 from workseal.trust.pins import Pin, TrustState
 from workseal.trust.store import MemoryTrustStore
 from workseal_host.attestation.keyring import KeyRing
-from workseal_host.place import is_held
+from workseal_host.cli.locate import Located
+
+#: For showing what happened to the one who asked: honest receipts of every kind, and only signed ones.
+_SHOW_ALL = AcceptancePolicy(
+    modes=frozenset(Mode),
+    allow_observed=True,
+    minimum_scan=ScanLevel.WATCH,
+    allow_unstable=True,
+    allow_survivors=True,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A host that seems to run.
-
-    Attributes:
-        root: real path of its workspace.
-        socket: where it listens.
-        token_file: the file with its token.
-        directory: its own state directory.
-    """
-
-    root: Path
-    socket: Path
-    token_file: Path
-    directory: Path
-
-    def client(self) -> HostClient:
-        """Return a client for it, not yet connected."""
-        return HostClient(self.socket, token_file=self.token_file)
-
-
-def locate(state: Path, workspace: Path, socket_file: str | None = None) -> Located:
-    """Find the host that serves a directory, or one of those above it.
+def client_of(located: Located) -> HostClient:
+    """Return a client for a host, not yet connected.
 
     Raises:
-        HostUnreachableError: none does.
+        HostUnreachableError: nobody listens there.
     """
-    here = Path(os.path.realpath(workspace))
-    for root in (here, *here.parents):
-        directory = workspace_state_dir(state, os.fsencode(root))
-        if is_held(directory):
-            socket = _socket_of(directory) or socket_path(state, os.fsencode(root), socket_file)
-            return Located(root, Path(socket_file) if socket_file else socket, state / "token", directory)
-    raise HostUnreachableError(f"no host serves {here}; start one with `workseal serve --workspace {here}`")
+    located.check()
+    return HostClient(located.socket, token_file=located.token_file)
 
 
-def _socket_of(directory: Path) -> Path | None:
-    try:
-        return Path(os.fsdecode((directory / "socket").read_bytes()))
-    except FileNotFoundError:
-        return None
-
-
-def own_keys(state: Path) -> MemoryTrustStore:
-    """Return the keys of this state directory's own ring as pins.
+def own_verifier(state: Path) -> ReceiptVerifier:
+    """Return a verifier that trusts the keys of this state directory's own ring, and no other.
 
     Whoever can read the ring is the user of the host: its keys need no pinning by hand.
+
+    Raises:
+        KeyRingError: there is no ring, or it cannot be read.
     """
-    return MemoryTrustStore(TrustState(pins=tuple(Pin(key.public) for key in KeyRing.load(state).keys)))
+    pins = tuple(Pin(key.public) for key in KeyRing.load(state).keys)
+    return ReceiptVerifier(MemoryTrustStore(TrustState(pins=pins)), _SHOW_ALL)
+
+
+def accept(state: Path, workspace_id: str, call: ToolCall, answer: HostResult) -> ToolExecutionPredicate:
+    """Verify a host's answer to a call before anything of it is believed.
+
+    Args:
+        state: the state directory of that host.
+        workspace_id: the workspace that the call was for.
+        call: what was asked.
+        answer: what the host answered.
+
+    Raises:
+        NotVerifiedError: the receipt is not by a key of that state directory, or answers another call.
+        KeyRingError: there are no keys to verify with.
+    """
+    expectation = Expectation(
+        workspace_id=workspace_id,
+        session_id=call.session_id,
+        tool_call_id=call.tool_call_id,
+        tool=call.tool,
+        arguments_digest=call.arguments_digest,
+        challenge=call.challenge,
+    )
+    verified = own_verifier(state).verify(answer.envelope, expectation, result=answer.result or None)
+    return verified.predicate

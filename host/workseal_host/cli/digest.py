@@ -78,7 +78,5 @@ def _answer(wanted: bytes, seen: Look) -> None:
         click.echo(f"workseal: the digest differs from sha256:{wanted.hex()}", err=True)
         sys.exit(1)
     if not seen.scan.settled:
-        click.echo(
-            "workseal: equal, but something could not be read or did not hold still", err=True
-        )
+        click.echo("workseal: equal, but something could not be read or did not hold still", err=True)
         sys.exit(1)

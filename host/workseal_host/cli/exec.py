@@ -6,32 +6,25 @@ import asyncio
 import secrets
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from workseal.calls import Precondition, ToolCall, new_challenge
 from workseal.canonical import parse_json
-from workseal.errors import InvalidInputError, NotVerifiedError
-from workseal.receipt.policy import AcceptancePolicy, Expectation
-from workseal.receipt.predicate import Outcome, ScanLevel, ToolExecutionPredicate
-from workseal.receipt.verifier import ReceiptVerifier
-from workseal.results import HostResult
-from workseal_host.cli.common import (
-    OUR_FAILURE,
-    echo_json,
-    fail,
-    json_option,
-    maps_errors_of_tools,
-    signal_or_code,
-    socket_option,
-    state_option,
-    workspace_option,
-)
-from workseal_host.cli.connect import Located, locate, own_keys
+from workseal.errors import InvalidInputError, StoreError
+from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
+from workseal_host.cli.common import echo_json, host_options, json_option
+from workseal_host.cli.locate import locate
+from workseal_host.cli.output_file import check_output, lies_inside, write_output
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
 
-_DIGEST_PREFIX = "sha256:"
+if TYPE_CHECKING:
+    from workseal.receipt.predicate import ToolExecutionPredicate
+    from workseal.results import HostResult
+
+_DIGEST_PREFIX: Final = "sha256:"
 
 
 @click.command("exec")
@@ -40,36 +33,34 @@ _DIGEST_PREFIX = "sha256:"
     "--args",
     "arguments",
     default="{}",
+    metavar="JSON",
     help="The arguments, a JSON object; `@FILE` reads a file, `@-` stdin.",
 )
-@click.option("--session", default="cli", show_default=True, help="Session id in the receipt.")
-@click.option("--call", "call_id", default="", help="Call id in the receipt. [default: random]")
-@click.option("--challenge", default="", help="32 random bytes in base64url. [default: a new one]")
-@click.option("--expect", default="", help="Refuse unless the workspace has this digest (sha256:HEX).")
+@click.option("--session", default="cli", show_default=True, metavar="S", help="Session id in the receipt.")
+@click.option("--call", "call_id", metavar="C", help="Call id in the receipt.  [default: random]")
+@click.option("--challenge", metavar="C", help="32 random bytes in base64url.  [default: new ones]")
+@click.option(
+    "--expect", metavar="DIGEST", help="Refuse unless the workspace has this digest, as `workseal digest` prints it."
+)
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
-    help="End the tool after this many seconds.",
+    metavar="S",
+    help="End the tool after this many seconds.  [default: the tool's own]",
 )
 @click.option(
-    "--receipt",
-    "receipt_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the receipt here.",
+    "--receipt", "receipt_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the receipt here."
 )
 @json_option
-@socket_option
-@workspace_option
-@state_option
-@maps_errors_of_tools
+@host_options
 def exec_command(
     tool: str,
     arguments: str,
     session: str,
-    call_id: str,
-    challenge: str,
-    expect: str,
+    call_id: str | None,
+    challenge: str | None,
+    expect: str | None,
     timeout_s: float | None,
     receipt_file: Path | None,
     as_json: bool,
@@ -77,31 +68,26 @@ def exec_command(
     socket_file: str | None,
     state: Path,
 ) -> None:
-    """Run TOOL once on the host, verify its receipt, print the tool's text.
+    """Run TOOL once on the host, verify its receipt, then print the tool's text.
 
-    The exit code is the tool's own (128 + signal; 124 on time-out). 125 means
-    that it did not run to an end that can be relied on: refused, in doubt, not
-    verified, or the host cannot be reached.
+    The exit code is the tool's own (128 + signal; 124 on time-out). 125 means that it
+    did not run to an end that can be relied on: refused, in doubt, not verified, or
+    the host cannot be reached. Ctrl-C asks the host to end the tool; a second one leaves.
     """
-    call = ToolCall(
-        session,
-        call_id or f"cli-{secrets.token_hex(8)}",
-        tool,
-        _arguments(arguments),
-        challenge or new_challenge(),
-    )
-    precondition = Precondition(workspace_digest=expect.removeprefix(_DIGEST_PREFIX)) if expect else None
-    located = locate(state, workspace, socket_file)
-    workspace_id, result = asyncio.run(_execute(located, call, precondition, timeout_s))
+    call_id = call_id if call_id is not None else f"cli-{secrets.token_hex(8)}"
+    challenge = challenge if challenge is not None else new_challenge()
+    call = ToolCall(session, call_id, tool, _arguments(arguments), challenge)
     if receipt_file is not None:
-        receipt_file.write_bytes(result.envelope)
-    predicate = _verified(state, workspace_id, call, result)
-    if as_json:
-        echo_json(_summary(predicate, result))
-    else:
-        sys.stdout.buffer.write(result.result)
-        sys.stdout.buffer.flush()
-    sys.exit(_code(predicate))
+        check_output(receipt_file)
+    from workseal_host.cli.calling import execute  # noqa: PLC0415 - gRPC, after what can be refused cheaply
+
+    located = locate(state, workspace, socket_file)
+    answered = asyncio.run(execute(located, state, call, _precondition(expect), timeout_s))
+    code = _code(answered.predicate)
+    if receipt_file is not None:
+        code = _keep(receipt_file, answered.result, answered.root, code)
+    _print(answered.predicate, answered.result, as_json=as_json)
+    sys.exit(code)
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -112,36 +98,48 @@ def _arguments(text: str) -> dict[str, Any]:
         data = text.encode("utf-8", "surrogateescape")
     value = parse_json(data, max_bytes=MAX_ARGUMENTS_BYTES)
     if not isinstance(value, dict):
-        raise InvalidInputError("--args must be a JSON object", field="args")
+        raise InvalidInputError('--args must be a JSON object, such as {"path": "a.txt"}', field="args")
     return value
 
 
-async def _execute(
-    located: Located, call: ToolCall, precondition: Precondition | None, timeout_s: float | None
-) -> tuple[str, HostResult]:
-    async with located.client() as client:
-        result = await client.execute(call, precondition=precondition, timeout_s=timeout_s)
-        return await client.workspace_id(), result
-
-
-def _verified(state: Path, workspace_id: str, call: ToolCall, result: HostResult) -> ToolExecutionPredicate:
-    """Check the receipt with this machine's own keys before anything of it is believed."""
-    expectation = Expectation(
-        workspace_id=workspace_id,
-        session_id=call.session_id,
-        tool_call_id=call.tool_call_id,
-        tool=call.tool,
-        arguments_digest=call.arguments_digest,
-        challenge=call.challenge,
-    )
-    policy = AcceptancePolicy(minimum_scan=ScanLevel.WATCH, allow_unstable=True)
-    try:
-        verified = ReceiptVerifier(own_keys(state), policy).verify(
-            result.envelope, expectation, result=result.result or None
+def _precondition(expect: str | None) -> Precondition | None:
+    if expect is None:
+        return None
+    digest = expect.removeprefix(_DIGEST_PREFIX)
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise InvalidInputError(
+            "--expect must be a digest as `workseal digest` prints it: sha256: and 64 hex digits", field="expect"
         )
-    except NotVerifiedError as error:
-        fail(f"the receipt does not verify ({error.check}): {error}", OUR_FAILURE)
-    return verified.predicate
+    return Precondition(workspace_digest=digest)
+
+
+def _keep(path: Path, result: HostResult, root: bytes, code: int) -> int:
+    """Write the receipt.
+
+    Returns:
+        The exit code: a receipt that was asked for and is not there is a failure.
+    """
+    try:
+        write_output(path, result.envelope)
+    except StoreError as error:
+        say(f"{error}; `workseal receipts show {result.sequence} --output FILE` has the receipt")
+        return OUR_FAILURE
+    if root and lies_inside(path, root):
+        say(f"{path} lies in the workspace: the next receipt lists it as an outside change")
+    return code
+
+
+def _print(predicate: ToolExecutionPredicate, result: HostResult, *, as_json: bool) -> None:
+    try:
+        if as_json:
+            echo_json(_summary(predicate, result))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(result.result)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The call is over and its code is known, whoever reads its text.
+        fail("nobody reads stdout", _code(predicate))
 
 
 def _summary(predicate: ToolExecutionPredicate, result: HostResult) -> dict[str, Any]:
@@ -153,12 +151,18 @@ def _summary(predicate: ToolExecutionPredicate, result: HostResult) -> dict[str,
         "exit_code": execution.exit_code if execution else None,
         "signal": execution.signal if execution else None,
         "timed_out": bool(execution and execution.timed_out),
+        "cancelled": bool(execution and execution.cancelled),
         "before_digest": f"{_DIGEST_PREFIX}{workspace.before}",
         "after_digest": f"{_DIGEST_PREFIX}{workspace.after}" if workspace.after else None,
         "created": [entry.path for entry in workspace.created],
         "modified": [entry.path for entry in workspace.modified],
         "deleted": [entry.path for entry in workspace.deleted],
-        "sequence": result.sequence,
+        "changes_complete": workspace.changes.complete,
+        "violations": [item.path or "." for item in predicate.policy.violations],
+        "session_id": predicate.call.session_id,
+        "tool_call_id": predicate.call.tool_call_id,
+        "challenge": predicate.call.challenge,
+        "sequence": predicate.chain.sequence,
         "payload_digest": result.payload_digest,
         "replayed": result.replayed,
     }
@@ -166,7 +170,6 @@ def _summary(predicate: ToolExecutionPredicate, result: HostResult) -> dict[str,
 
 def _code(predicate: ToolExecutionPredicate) -> int:
     execution = predicate.execution
-    if predicate.outcome is not Outcome.COMPLETED or execution is None:
-        click.echo(f"workseal: {predicate.outcome}: {predicate.reason}", err=True)
+    if predicate.outcome != "completed" or execution is None:
         return OUR_FAILURE
-    return signal_or_code(code=execution.exit_code, signal=execution.signal, timed_out=execution.timed_out)
+    return tool_exit_code(code=execution.exit_code, signal=execution.signal, timed_out=execution.timed_out)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
 
 from workseal.errors import WorksealError
 from workseal.paths import escape_path
+from workseal_host.cli.progress import Waiting
 from workseal_host.workspace.manifest import ManifestHeader, count_listed
 from workseal_host.workspace.model import Directory
 from workseal_host.workspace.reading import Hash
@@ -79,9 +79,8 @@ def look(
     Raises:
         InputError: the directory cannot be observed under that scheme.
     """
-    watching = Console(stderr=True)
     try:
-        with WorkspaceRoot.open(directory) as root, watching.status(f"scanning {root.path_text}"):
+        with WorkspaceRoot.open(directory) as root, Waiting(f"scanning {root.path_text}"):
             scanner = Scanner(root, new_hash=new_hash)
             scan = scanner.scan(level, builtin_only=scheme is DigestScheme.NONOKA_1)
             tree = project(scan.tree, scheme)

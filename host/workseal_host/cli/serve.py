@@ -10,12 +10,15 @@ import click
 
 from workseal_host.cli.common import NEGATIVE, fail, maps_errors, socket_option, state_option
 from workseal_host.config import load_config
+from workseal_host.errors import RootReplacedError
 from workseal_host.execution.orphans import harden_process
 from workseal_host.logs import configure_logs
 from workseal_host.place import AlreadyRunningError
 
-# Children are started by exec alone; gRPC must not act on forks.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Children are started by exec alone; gRPC must not act on forks. Both before gRPC is imported.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# Its C core writes plain text to stderr, where our lines are JSON.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 @click.command("serve")
@@ -59,5 +62,5 @@ def serve_command(
                 announce=lambda line: click.echo(line),
             )
         )
-    except AlreadyRunningError as error:
+    except (AlreadyRunningError, RootReplacedError) as error:
         fail(str(error), NEGATIVE)

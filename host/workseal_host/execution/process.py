@@ -14,12 +14,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from workseal_host.errors import IsolationError, WorkspaceError
 from workseal_host.execution.descriptors import Descriptors
+from workseal_host.execution.isolation import PRIVATE_DIRS
 from workseal_host.execution.orphans import adopt, end_orphans
 from workseal_host.execution.output import CapturedStream, StreamCapture
 from workseal_host.execution.pump import Pump
@@ -261,7 +262,7 @@ class _Run:
                 "device": root.device,
                 "inode": root.inode,
                 "cwd": list(self._program.cwd),
-                "environment": dict(self._environment(isolated)),
+                "environment": self._environment(isolated),
                 "new_session": self._streams is None,
                 "pid_namespace": isolated,
                 "kill_grace_s": self._context.kill_grace_s,
@@ -270,9 +271,15 @@ class _Run:
             }
         ).encode()
 
-    def _environment(self, isolated: bool) -> Mapping[str, str]:
-        # The private /tmp is the only temporary directory that can be written there.
-        return {**self._context.environment, "TMPDIR": "/tmp"} if isolated else self._context.environment  # noqa: S108
+    def _environment(self, isolated: bool) -> dict[str, str]:
+        environment = dict(self._context.environment)
+        if self._streams is None:
+            # There is no terminal. An editor or pager that believes in one waits for a person for ever.
+            environment["TERM"] = "dumb"
+        if isolated:
+            # The private /tmp is the only temporary directory that can be written there.
+            environment["TMPDIR"] = os.fsdecode(PRIVATE_DIRS[0])
+        return environment
 
     def _sink(self, name: str) -> Any:
         if name == "report":

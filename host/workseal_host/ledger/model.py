@@ -5,7 +5,9 @@ Invariants of every engine:
 - the idempotency key is unique among executions that hold it, by a constraint;
 - a receipt, its output, the chain head and the execution's new state are one
   durable transaction, and the chain has no gap, fork or orphan;
-- stored envelopes are bytes and never change.
+- stored envelopes are bytes and never change;
+- what is read was committed: a transaction under way is seen by nobody;
+- a transaction goes to its end even when its caller is cancelled.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class ChainHead:
         sequence: its position; 0 where there is none yet.
         payload_digest: hex SHA-256 of its payload; None where there is none yet.
         key_id: key that signed it; None where there is none yet.
-        state: what the newest entry about the workspace says of it; None before the first.
+        state: the workspace after the newest call; None before the first, or where it could not be seen.
+        state_sequence: sequence of the newest call; 0 before the first.
     """
 
     chain_id: str
@@ -35,6 +38,7 @@ class ChainHead:
     payload_digest: str | None
     key_id: str | None
     state: WorkspaceState | None
+    state_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,13 @@ class WorkspaceState:
     """The workspace after a receipt.
 
     Attributes:
+        scheme: name of the digest scheme that the tree was projected onto; others are never compared with it.
         tree_digest: digest of the stored tree object.
         policy_digest: hex digest of the ignore policy under which the tree was read.
         policy_rules: that policy in its stored form, to read the tree again under the same rules.
     """
 
+    scheme: str
     tree_digest: bytes
     policy_digest: str
     policy_rules: bytes
@@ -68,13 +74,23 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What must be durable before a tool may run."""
+    """What must be durable before a tool may run: all that settling after a crash needs.
+
+    Attributes:
+        started_ns: wall clock, in ns.
+        before: the workspace before.
+        scan_level: how it was scanned.
+        predicted: the effects that the tool itself predicts, as JSON; `null` where it cannot.
+        processes: how its processes can be found again, as JSON.
+        evidence: what else was seen before it ran, as JSON.
+    """
 
     started_ns: int
     before: WorkspaceState
     scan_level: str
     predicted: bytes
-    processes: bytes = b""
+    processes: bytes
+    evidence: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +179,14 @@ class Ledger(Protocol):
 
         Raises:
             KeyConflictError: the key is held by another request.
+            LedgerError: the ledger cannot be written; nothing was claimed.
         """
 
     async def abandon(self, execution_id: str) -> None:
         """Give up a received execution; its key is free again."""
 
-    async def mark_in_flight(self, execution_id: str, record: InFlight, tree: Directory) -> None:
-        """Durably note that the tool may run from here on."""
+    async def mark_in_flight(self, execution_id: str, record: InFlight, trees: Sequence[Directory]) -> None:
+        """Durably note that the tool may run from here on, and store the trees that the record names."""
 
     async def settle(
         self, execution_id: str, state: ExecutionState, receipt: NewReceipt, tree: Directory | None

@@ -1,10 +1,16 @@
 """The SQLite form of the ledger, with its migrations.
 
 ``PRAGMA user_version`` counts the migrations that were applied. A ledger of a
-newer version than this program knows is refused, never guessed at.
+newer version than this program knows is refused, never guessed at, and so is a
+database that is not a ledger.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+#: In the header of every ledger (`PRAGMA application_id`): the letters WSL1.
+APPLICATION_ID: Final = 0x57534C31
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -24,6 +30,7 @@ MIGRATIONS: tuple[str, ...] = (
         session_id     TEXT NOT NULL,
         execution_id   TEXT NOT NULL,
         outcome        TEXT NOT NULL,
+        scheme         TEXT,
         tree_digest    BLOB,
         policy_digest  TEXT,
         policy_rules   BLOB,
@@ -66,12 +73,14 @@ MIGRATIONS: tuple[str, ...] = (
         attempt          INTEGER NOT NULL,
         request          BLOB NOT NULL,
         started_ns       INTEGER,
+        before_scheme    TEXT,
         before_tree      BLOB,
         before_policy    TEXT,
         before_rules     BLOB,
         before_scan      TEXT,
         predicted        BLOB,
         processes        BLOB,
+        evidence         BLOB,
         receipt_position INTEGER REFERENCES receipts (position)
     ) STRICT;
     CREATE UNIQUE INDEX one_holder_per_key ON executions (idempotency_key)

@@ -44,7 +44,7 @@ class Witness:
         return None
 
     def write(self, seen: Seen) -> None:
-        """Note a committed entry. A failure is logged: it weakens the check of a restored ledger, nothing else."""
+        """Note a committed entry. A failure is logged: it only weakens the check of a restored ledger."""
         temporary = self._path.with_suffix(".new")
         try:
             temporary.write_text(json.dumps(asdict(seen)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
 
 from workseal.canonical import canonical_json
+from workseal.receipt.statement import bound_paths
 from workseal.v1 import execution_pb2, host_pb2, receipt_pb2, workspace_pb2
 from workseal_host.coordination.live import Accepted, DigestReport, Event, Outcome, OutputChunk
 from workseal_host.errors import RequestError
@@ -63,6 +66,8 @@ STREAMS = {
     "stdout": execution_pb2.OUTPUT_STREAM_STDOUT,
     "stderr": execution_pb2.OUTPUT_STREAM_STDERR,
 }
+_NS_PER_S = 10**9
+_Term = TypeVar("_Term")
 RECEIPT_KINDS = {
     "tool-execution": receipt_pb2.RECEIPT_KIND_TOOL_EXECUTION,
     "key-rotation": receipt_pb2.RECEIPT_KIND_KEY_ROTATION,
@@ -78,14 +83,15 @@ def call_request(message: execution_pb2.ExecuteToolRequest) -> CallRequest:
     Raises:
         RequestError: a field is malformed.
     """
-    refuse_unknown_fields(message)
     return CallRequest(
         call=_call_ref(message.call),
         tool=message.tool,
         arguments=parse_arguments(message.arguments_json),
         idempotency_key=message.idempotency_key,
         precondition=_precondition(message.precondition),
-        timeout_s=_seconds(message.limits.timeout) if message.limits.HasField("timeout") else None,
+        timeout_s=_seconds(message.limits.timeout, "limits.timeout")
+        if message.limits.HasField("timeout")
+        else None,
         side_effects=_side_effects(message.side_effects) if message.HasField("side_effects") else None,
     )
 
@@ -96,7 +102,6 @@ def observation_request(message: host_pb2.BeginObservationRequest) -> CallReques
     Raises:
         RequestError: a field is malformed.
     """
-    refuse_unknown_fields(message)
     return CallRequest(
         call=_call_ref(message.call),
         tool=message.tool,
@@ -104,26 +109,8 @@ def observation_request(message: host_pb2.BeginObservationRequest) -> CallReques
         idempotency_key=message.idempotency_key,
         precondition=_precondition(message.precondition),
         observed=True,
-        ttl_s=_seconds(message.ttl) if message.HasField("ttl") else DEFAULT_OBSERVATION_S,
+        ttl_s=_seconds(message.ttl, "ttl") if message.HasField("ttl") else DEFAULT_OBSERVATION_S,
     )
-
-
-def refuse_unknown_fields(message: Message) -> None:
-    """Refuse a request with fields that this host does not know.
-
-    A newer client may ask for a condition or limit there; running without it
-    would be failing open.
-
-    Raises:
-        RequestError: there are such fields.
-    """
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()  # type: ignore[attr-defined]
-    if known.ByteSize() != message.ByteSize():
-        raise RequestError(
-            "the request has fields that this host does not know; upgrade the host", field="request"
-        )
 
 
 def _call_ref(message: execution_pb2.CallRef) -> CallRef:
@@ -153,11 +140,16 @@ def _side_effects(message: execution_pb2.SideEffects) -> SideEffects:
     )
 
 
-def _seconds(duration: Duration) -> float:
+def _seconds(duration: Duration, field: str) -> float:
+    """Return a duration in seconds. Source of the rule: google/protobuf/duration.proto."""
+    if abs(duration.nanos) >= _NS_PER_S or duration.seconds * duration.nanos < 0:
+        raise RequestError(
+            "a duration has less than 10^9 nanos, of the same sign as its seconds", field=field
+        )
     return duration.seconds + duration.nanos / 1e9
 
 
-def _reversed(table: dict[object, int], value: int, field: str, what: str) -> object:
+def _reversed(table: Mapping[_Term, int], value: int, field: str, what: str) -> _Term:
     for key, number in table.items():
         if number == value:
             return key
@@ -166,40 +158,43 @@ def _reversed(table: dict[object, int], value: int, field: str, what: str) -> ob
 
 def entry_type(value: int) -> EntryType:
     """Return the entry type of an enum value, refusing unknown ones."""
-    found = _reversed(ENTRY_TYPES, value, "state.type", "entry type")  # type: ignore[arg-type]
-    return found  # type: ignore[return-value]
+    return _reversed(ENTRY_TYPES, value, "state.type", "entry type")
 
 
 def scan_level(value: int) -> ScanLevel | None:
     """Return the scan level of an enum value; None where it is not stated."""
     if not value:
         return None
-    found = _reversed(LEVELS, value, "scan", "scan level")  # type: ignore[arg-type]
+    found = _reversed(LEVELS, value, "scan", "scan level")
     if found is ScanLevel.WATCH:
         raise RequestError("this host has no watcher; ask for STAT or FULL", field="scan")
-    return found  # type: ignore[return-value]
+    return found
 
 
 def digest_scheme(value: int) -> DigestScheme | None:
     """Return the scheme of an enum value; None where it is not stated."""
     if not value:
         return None
-    return _reversed(SCHEMES, value, "scheme", "digest scheme")  # type: ignore[arg-type, return-value]
+    return _reversed(SCHEMES, value, "scheme", "digest scheme")
 
 
 # -- answers ------------------------------------------------------------------
 
 
 def digest_message(report: DigestReport) -> workspace_pb2.WorkspaceDigest:
-    """Return a digest as its message."""
+    """Return a digest as its message, with lists of paths that fit it."""
+    unreadable, unreadable_omitted = bound_paths(report.unreadable)
+    unstable, unstable_omitted = bound_paths(report.unstable)
     return workspace_pb2.WorkspaceDigest(
         scheme=SCHEMES[DigestScheme(report.scheme)],
         sha256=report.digest,
         scan=LEVELS[ScanLevel(report.scan)],
         entries=report.entries,
-        unreadable=report.unreadable,
-        unstable=report.unstable,
+        unreadable=unreadable,
+        unstable=unstable,
         policy_sha256=report.policy_digest,
+        unreadable_omitted=unreadable_omitted,
+        unstable_omitted=unstable_omitted,
     )
 
 

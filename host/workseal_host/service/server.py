@@ -1,10 +1,18 @@
-"""The gRPC server around the service: sockets, TLS, health, reflection."""
+"""The gRPC server around the service: sockets, TLS, health, reflection.
+
+Invariants: the Unix socket is of mode 0600 from its first moment; there is no
+TCP without TLS; whoever may watch health learns nothing else.
+"""
 
 from __future__ import annotations
 
 import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -14,7 +22,7 @@ from workseal.v1 import host_pb2
 from workseal.v1.host_pb2_grpc import add_HostServiceServicer_to_server
 from workseal_host.errors import ConfigError
 from workseal_host.place import clear_stale_socket
-from workseal_host.service.interceptors import TokenInterceptor
+from workseal_host.service.interceptors import BoundaryInterceptor, TokenInterceptor
 from workseal_host.service.servicer import HostServicer
 
 SERVICE_NAME = host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name
@@ -24,6 +32,9 @@ _OPTIONS = (
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
     # A second server on the same TCP port must fail, not share it.
     ("grpc.so_reuseport", 0),
+    # A tool can be silent for minutes: callers may ping, so that a dead connection shows.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
 
@@ -53,8 +64,9 @@ class HostServer:
     """
 
     def __init__(self, servicer: HostServicer, token: str) -> None:
-        self._server = grpc.aio.server(interceptors=[TokenInterceptor(token)], options=_OPTIONS)
-        self._health = health.aio.HealthServicer()
+        interceptors = [TokenInterceptor(token), BoundaryInterceptor(SERVICE_NAME)]
+        self._server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._socket: Path | None = None
         add_HostServiceServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -69,11 +81,9 @@ class HostServer:
             HostError: the path is taken, or cannot be used.
         """
         clear_stale_socket(path)
-        umask = os.umask(0o177)
-        try:
-            self._add(f"unix:{path}", None)
-        finally:
-            os.umask(umask)
+        with _umask(0o177):
+            # A gRPC address is a URI: unquoted, a `%41` in the path would be an `A`.
+            self._add(f"unix:{quote(os.fsencode(path))}", None)
         self._socket = path
 
     def listen_on_tcp(self, listener: TlsListener) -> int:
@@ -83,17 +93,9 @@ class HostServer:
             The port.
 
         Raises:
-            ConfigError: a file cannot be read, or the address is taken.
+            ConfigError: a file cannot be used, or the address is taken.
         """
-        try:
-            chain = (listener.key.read_bytes(), listener.certificate.read_bytes())
-            client_ca = listener.client_ca.read_bytes() if listener.client_ca else None
-        except OSError as error:
-            raise ConfigError(f"cannot read {error.filename}: {error.strerror}", key="tls") from error
-        credentials = grpc.ssl_server_credentials(
-            [chain], root_certificates=client_ca, require_client_auth=client_ca is not None
-        )
-        return self._add(listener.address, credentials)
+        return self._add(listener.address, _credentials(listener))
 
     def _add(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         try:
@@ -101,7 +103,7 @@ class HostServer:
                 return self._server.add_insecure_port(address)
             return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {address}: {error}") from error
+            raise ConfigError(f"cannot listen on {address}: {error}; name another address") from error
 
     async def start(self) -> None:
         """Begin to answer."""
@@ -121,3 +123,34 @@ class HostServer:
     async def _set_health(self, status: int) -> None:
         for service in ("", SERVICE_NAME):
             await self._health.set(service, status)
+
+
+@contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _credentials(listener: TlsListener) -> grpc.ServerCredentials:
+    """Read what TLS needs, and have it checked: gRPC would listen all the same, and fail every handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password the private key must not be encrypted: a daemon has nobody to ask.
+        context.load_cert_chain(listener.certificate, listener.key, password="")
+        if listener.client_ca is not None:
+            context.load_verify_locations(listener.client_ca)
+        chain = (listener.key.read_bytes(), listener.certificate.read_bytes())
+        client_ca = listener.client_ca.read_bytes() if listener.client_ca is not None else None
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"cert, key and client_ca must be PEM that fits together, the key unencrypted: {error.reason}",
+            key="tls",
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}", key="tls") from error
+    return grpc.ssl_server_credentials(
+        [chain], root_certificates=client_ca, require_client_auth=client_ca is not None
+    )

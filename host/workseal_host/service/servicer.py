@@ -1,22 +1,27 @@
-"""The gRPC service. Each handler: convert, call the domain, convert back."""
+"""The gRPC service. Each handler: convert, call the domain, convert back.
+
+Handlers raise the host's own errors; the boundary around them (see
+:mod:`workseal_host.service.interceptors`) makes them a status. No message that
+a host sends is larger than the 4 MiB that every gRPC client takes by default.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from typing import Any
 
-import grpc
-
+from workseal.canonical import MAX_SAFE_INTEGER
 from workseal.errors import InvalidInputError
 from workseal.paths import escape_path, unescape_path
 from workseal.receipt.statement import ChangedEntry, parse_change_lines
 from workseal.v1 import execution_pb2, host_pb2, receipt_pb2, workspace_pb2
 from workseal.v1.host_pb2_grpc import HostServiceServicer
 from workseal_host.attestation.keyring import KeyRing
-from workseal_host.coordination.live import Accepted, LiveExecution, Outcome
-from workseal_host.errors import NotFoundError, RequestError
+from workseal_host.coordination.live import Accepted, DigestReport, LiveExecution, Outcome
+from workseal_host.errors import LedgerError, NotFoundError, RequestError
 from workseal_host.execution.registry import ToolRegistry
 from workseal_host.execution.tool import ToolResult
 from workseal_host.ledger.model import Ledger, ReceiptRow
@@ -24,9 +29,9 @@ from workseal_host.observing import View
 from workseal_host.pipeline import Pipeline
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
 from workseal_host.service import convert
-from workseal_host.service.errors import mapped_errors
+from workseal_host.service.errors import Context
 from workseal_host.workspace.manifest import iter_entries
-from workseal_host.workspace.model import Directory, EntryType, lookup
+from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
 from workseal_host.workspace.scan import ScanLevel
 from workseal_host.workspace.scheme import DigestScheme
 
@@ -34,7 +39,14 @@ _PAGE = 100
 _MAX_PAGE = 1000
 _MAX_PAGE_BYTES = 2 << 20
 _ENTRIES_PER_MESSAGE = 1000
+_MAX_BATCH_BYTES = 1 << 20
 _MAX_CLAIM_BYTES = 1 << 20
+_MAX_SIGNAL = 64
+_NO_DEADLINE_S = 366 * 24 * 3600
+# How long before the caller's deadline a queued call gives up: enough for the answer to arrive.
+_ANSWER_S = 0.25
+_ANSWER_PART = 0.2
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,100 +89,90 @@ class HostServicer(HostServiceServicer):
         self._identity = identity
 
     async def GetHostInfo(
-        self, request: host_pb2.GetHostInfoRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.GetHostInfoRequest, context: Context
     ) -> host_pb2.GetHostInfoResponse:
         """Describe the host."""
-        async with mapped_errors(context):
-            head = await self._ledger.head()
-            me = self._identity
-            return host_pb2.GetHostInfoResponse(
-                name="workseal-host",
-                version=me.version,
-                workspace_id=me.workspace_id,
-                root=me.root,
-                chain_id=me.chain_id,
-                head_sequence=head.sequence,
-                key_id=self._keys.current.key_id,
-                public_key_pem=self._keys.current.public.pem,
-                scheme=convert.SCHEMES[me.scheme],
-                scan=convert.LEVELS[me.level],
-                isolation=me.isolation,
-                tools=convert.tool_messages(self._registry),
-                max_arguments_bytes=MAX_ARGUMENTS_BYTES,
-            )
+        head = await self._ledger.head()
+        me = self._identity
+        return host_pb2.GetHostInfoResponse(
+            name="workseal-host",
+            version=me.version,
+            workspace_id=me.workspace_id,
+            root=me.root,
+            chain_id=me.chain_id,
+            head_sequence=head.sequence,
+            key_id=self._keys.current.key_id,
+            public_key_pem=self._keys.current.public.pem,
+            scheme=convert.SCHEMES[me.scheme],
+            scan=convert.LEVELS[me.level],
+            isolation=me.isolation,
+            tools=convert.tool_messages(self._registry),
+            max_arguments_bytes=MAX_ARGUMENTS_BYTES,
+        )
 
     async def ExecuteTool(
-        self, request: execution_pb2.ExecuteToolRequest, context: grpc.aio.ServicerContext
+        self, request: execution_pb2.ExecuteToolRequest, context: Context
     ) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
         """Run a tool once and attest it."""
-        async with mapped_errors(context):
-            call = convert.call_request(request)
-            found = await self._pipeline.execute(call, deadline=_deadline(context))
-            async for message in _events(found):
-                yield message
+        call = convert.call_request(request)
+        found = await self._pipeline.execute(call, deadline=_deadline(context))
+        async for message in _events(found):
+            yield message
 
     async def WaitExecution(
-        self, request: host_pb2.WaitExecutionRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.WaitExecutionRequest, context: Context
     ) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
         """Attach to an execution."""
-        async with mapped_errors(context):
-            execution_id, key = _execution_selector(request.execution)
-            async for message in _events(await self._pipeline.wait(execution_id=execution_id, key=key)):
-                yield message
+        execution_id, key = _execution_selector(request.execution)
+        async for message in _events(await self._pipeline.wait(execution_id=execution_id, key=key)):
+            yield message
 
     async def CancelExecution(
-        self, request: host_pb2.CancelExecutionRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.CancelExecutionRequest, context: Context
     ) -> host_pb2.CancelExecutionResponse:
         """Ask for an execution to be ended."""
-        async with mapped_errors(context):
-            execution_id, key = _execution_selector(request.execution)
-            row, cancelling = await self._pipeline.cancel(execution_id=execution_id, key=key)
-            return host_pb2.CancelExecutionResponse(state=convert.STATES[row.state], cancelling=cancelling)
+        execution_id, key = _execution_selector(request.execution)
+        row, cancelling = await self._pipeline.cancel(execution_id=execution_id, key=key)
+        return host_pb2.CancelExecutionResponse(state=convert.STATES[row.state], cancelling=cancelling)
 
     async def BeginObservation(
-        self, request: host_pb2.BeginObservationRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.BeginObservationRequest, context: Context
     ) -> host_pb2.BeginObservationResponse:
         """Take the workspace for a call that somebody else runs."""
-        async with mapped_errors(context):
-            call = convert.observation_request(request)
-            found = await self._pipeline.begin_observation(call, deadline=_deadline(context))
-            if isinstance(found, Outcome):
-                return host_pb2.BeginObservationResponse(outcome=convert.outcome_message(found))
-            return _begun(found)
+        call = convert.observation_request(request)
+        found = await self._pipeline.begin_observation(call, deadline=_deadline(context))
+        if isinstance(found, Outcome):
+            return host_pb2.BeginObservationResponse(outcome=convert.outcome_message(found))
+        return _begun(found)
 
     async def EndObservation(
-        self, request: host_pb2.EndObservationRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.EndObservationRequest, context: Context
     ) -> host_pb2.EndObservationResponse:
         """Attest the interval of an observation."""
-        async with mapped_errors(context):
-            outcome = await self._pipeline.end_observation(request.execution_id, _claimed(request))
-            return host_pb2.EndObservationResponse(outcome=convert.outcome_message(outcome))
+        outcome = await self._pipeline.end_observation(request.execution_id, _claimed(request))
+        return host_pb2.EndObservationResponse(outcome=convert.outcome_message(outcome))
 
     async def GetDigest(
-        self, request: host_pb2.GetDigestRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.GetDigestRequest, context: Context
     ) -> host_pb2.GetDigestResponse:
         """Digest the workspace, or a directory of it."""
-        async with mapped_errors(context):
-            view = await self._look(request, context)
-            digest = convert.digest_message(view.report())
-            if request.path:
-                digest.sha256 = _subdirectory(view, request.path).digest.hex()
-            return host_pb2.GetDigestResponse(digest=digest)
+        view = await self._look(request, context)
+        report = _subdirectory(view, request.path) if request.path else view.report()
+        return host_pb2.GetDigestResponse(digest=convert.digest_message(report))
 
     async def GetManifest(
-        self, request: host_pb2.GetManifestRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.GetManifestRequest, context: Context
     ) -> AsyncIterator[host_pb2.GetManifestResponse]:
         """Stream every entry of the workspace."""
-        async with mapped_errors(context):
-            view = await self._look(request, context)
-            yield host_pb2.GetManifestResponse(digest=convert.digest_message(view.report()))
-            for batch in _batches(_manifest_entries(view)):
-                yield host_pb2.GetManifestResponse(entries=batch)
+        view = await self._look(request, context)
+        yield host_pb2.GetManifestResponse(digest=convert.digest_message(view.report()))
+        for batch in _batches(_manifest_entries(view)):
+            yield host_pb2.GetManifestResponse(entries=batch)
 
     async def _look(
         self,
         request: host_pb2.GetDigestRequest | host_pb2.GetManifestRequest,
-        context: grpc.aio.ServicerContext,
+        context: Context,
     ) -> View:
         return await self._pipeline.look(
             deadline=_deadline(context),
@@ -179,61 +181,58 @@ class HostServicer(HostServiceServicer):
         )
 
     async def GetChanges(
-        self, request: host_pb2.GetChangesRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.GetChangesRequest, context: Context
     ) -> AsyncIterator[host_pb2.GetChangesResponse]:
         """Stream the whole change list of one receipt."""
-        async with mapped_errors(context):
-            row = await self._receipt(request.receipt)
-            rest = b""
-            async for part in self._ledger.changes(row):
-                lines, newline, rest = (rest + part).rpartition(b"\n")
+        row = await self._receipt(request.receipt)
+        rest = b""
+        async for part in self._ledger.changes(row):
+            lines, newline, rest = (rest + part).rpartition(b"\n")
+            if newline:
                 yield _changes_message(lines + newline)
+        if rest:
+            raise LedgerError("the stored change list breaks off; the ledger is damaged")
 
     async def GetReceipt(
-        self, request: host_pb2.GetReceiptRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.GetReceiptRequest, context: Context
     ) -> host_pb2.GetReceiptResponse:
         """Return one stored receipt with its output."""
-        async with mapped_errors(context):
-            row = await self._receipt(request.receipt)
-            outcome = Outcome(row, await self._ledger.output(row), replayed=True)
-            return host_pb2.GetReceiptResponse(outcome=convert.outcome_message(outcome))
+        row = await self._receipt(request.receipt)
+        outcome = Outcome(row, await self._ledger.output(row), replayed=True)
+        return host_pb2.GetReceiptResponse(outcome=convert.outcome_message(outcome))
 
     async def ListReceipts(
-        self, request: host_pb2.ListReceiptsRequest, context: grpc.aio.ServicerContext
+        self, request: host_pb2.ListReceiptsRequest, context: Context
     ) -> host_pb2.ListReceiptsResponse:
         """List the chain, page by page."""
-        async with mapped_errors(context):
-            size = min(request.page_size or _PAGE, _MAX_PAGE)
-            rows = await self._ledger.receipts(
-                after_sequence=request.after_sequence, limit=size + 1, session_id=request.session_id
-            )
-            page = _bounded(rows[:size])
-            more = len(page) < len(rows)
-            return host_pb2.ListReceiptsResponse(
-                receipts=[convert.receipt_message(row) for row in page],
-                next_after_sequence=page[-1].sequence if more else 0,
-            )
+        size = min(request.page_size or _PAGE, _MAX_PAGE)
+        rows = await self._ledger.receipts(
+            after_sequence=min(request.after_sequence, MAX_SAFE_INTEGER),
+            limit=size + 1,
+            session_id=request.session_id,
+        )
+        page = _bounded(rows[:size])
+        more = len(page) < len(rows)
+        return host_pb2.ListReceiptsResponse(
+            receipts=[convert.receipt_message(row) for row in page],
+            next_after_sequence=page[-1].sequence if more else 0,
+        )
 
     async def _receipt(self, selector: receipt_pb2.ReceiptSelector) -> ReceiptRow:
-        by = selector.WhichOneof("by")
-        match by:
-            case "sequence":
-                return await self._ledger.receipt(sequence=selector.sequence)
-            case "payload_sha256":
-                return await self._ledger.receipt(payload_digest=selector.payload_sha256)
-            case "execution_id":
-                return await self._ledger.receipt(execution_id=selector.execution_id)
-            case "idempotency_key":
-                return await self._ledger.receipt(idempotency_key=selector.idempotency_key)
-        raise RequestError("set exactly one way to name the receipt", field="receipt.by")
+        return await self._ledger.receipt(**_receipt_selector(selector))
 
 
-def _deadline(context: grpc.aio.ServicerContext) -> float | None:
+def _deadline(context: Context) -> float | None:
+    """Return the loop time at which a call gives its place in the queue up; None for never.
+
+    A little before the caller's own deadline: else its answer would come too
+    late, and the caller could not tell that nothing ran.
+    """
     remaining = context.time_remaining()
     # gRPC says "no deadline" with None or with a time centuries away.
-    if remaining is None or remaining > 366 * 24 * 3600:
+    if remaining is None or remaining > _NO_DEADLINE_S:
         return None
-    return asyncio.get_running_loop().time() + remaining
+    return asyncio.get_running_loop().time() + remaining - min(_ANSWER_S, remaining * _ANSWER_PART)
 
 
 async def _events(found: LiveExecution | Outcome) -> AsyncIterator[execution_pb2.ExecuteToolEvent]:
@@ -253,6 +252,22 @@ def _execution_selector(selector: execution_pb2.ExecutionSelector) -> tuple[str,
     raise RequestError("set exactly one way to name the execution", field="execution.by")
 
 
+def _receipt_selector(selector: receipt_pb2.ReceiptSelector) -> dict[str, Any]:
+    match selector.WhichOneof("by"):
+        case "sequence" if selector.sequence > 0:
+            return {"sequence": min(selector.sequence, MAX_SAFE_INTEGER)}
+        case "payload_sha256" if _SHA256.fullmatch(selector.payload_sha256):
+            return {"payload_digest": selector.payload_sha256}
+        case "execution_id" if selector.execution_id:
+            return {"execution_id": selector.execution_id}
+        case "idempotency_key" if selector.idempotency_key:
+            return {"idempotency_key": selector.idempotency_key}
+    raise RequestError(
+        "set exactly one way to name the receipt, to a value; a hash is 64 lower-case hex digits",
+        field="receipt.by",
+    )
+
+
 def _begun(accepted: Accepted) -> host_pb2.BeginObservationResponse:
     return host_pb2.BeginObservationResponse(
         execution_id=accepted.execution_id,
@@ -266,23 +281,45 @@ def _claimed(request: host_pb2.EndObservationRequest) -> ToolResult:
         raise RequestError("name the observation", field="execution_id")
     if len(request.result) > _MAX_CLAIM_BYTES:
         raise RequestError(f"a claimed result has at most {_MAX_CLAIM_BYTES} bytes", field="result")
-    return ToolResult(
-        result=request.result,
-        exit_code=request.exit_code if request.HasField("exit_code") else None,
-        signal=request.signal if request.HasField("signal") else None,
-    )
+    if not _is_utf8(request.result):
+        raise RequestError("a claimed result is text in UTF-8", field="result")
+    exit_code = request.exit_code if request.HasField("exit_code") else None
+    signal = request.signal if request.HasField("signal") else None
+    if signal is not None and (exit_code is not None or not 0 < signal <= _MAX_SIGNAL):
+        raise RequestError(
+            f"a signal is 1 to {_MAX_SIGNAL}, and what it ended has no exit code", field="signal"
+        )
+    return ToolResult(result=request.result, exit_code=exit_code, signal=signal)
 
 
-def _subdirectory(view: View, path: str) -> Directory:
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _subdirectory(view: View, path: str) -> DigestReport:
+    """Return the report of one directory of a view."""
     if view.scheme is not DigestScheme.WORKSEAL_TREE_1:
         raise RequestError("only workseal-tree/1 has digests of directories", field="path")
     try:
-        node = lookup(view.tree, unescape_path(path))
+        raw = unescape_path(path)
     except InvalidInputError as error:
         raise RequestError(str(error), field="path") from error
+    node = lookup(view.tree, raw)
     if not isinstance(node, Directory):
         raise NotFoundError("no such directory in the workspace")
-    return node
+    beneath = escape_path(raw) + "/"
+    whole = view.report()
+    return replace(
+        whole,
+        digest=node.digest.hex(),
+        entries=count_entries(node),
+        unreadable=tuple(item for item in whole.unreadable if item.startswith(beneath)),
+        unstable=tuple(item for item in whole.unstable if item.startswith(beneath)),
+    )
 
 
 def _manifest_entries(view: View) -> Iterator[workspace_pb2.ManifestEntry]:
@@ -296,8 +333,16 @@ def _manifest_entries(view: View) -> Iterator[workspace_pb2.ManifestEntry]:
 def _batches(
     entries: Iterable[workspace_pb2.ManifestEntry],
 ) -> Iterator[list[workspace_pb2.ManifestEntry]]:
-    iterator = iter(entries)
-    while batch := list(islice(iterator, _ENTRIES_PER_MESSAGE)):
+    """Group entries into messages of bounded size; escaped paths can be long."""
+    batch: list[workspace_pb2.ManifestEntry] = []
+    size = 0
+    for entry in entries:
+        if batch and (len(batch) == _ENTRIES_PER_MESSAGE or size >= _MAX_BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry.ByteSize()
+    if batch:
         yield batch
 
 

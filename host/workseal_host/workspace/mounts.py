@@ -1,9 +1,10 @@
 """Which file systems have clocks that can prove a file unchanged.
 
-On a local file system every write moves ctime by this kernel's clock. On a network
-file system another machine's clock stamps, caches may answer stat, or ctime does not
-exist; there every scan reads everything. Unknown means no: also where there is no
-``/proc`` to ask.
+On a local disk every write moves ctime by this kernel's clock, also a write through
+a memory map that has ended. On a network file system another machine's clock stamps,
+caches may answer stat, or ctime does not exist. On tmpfs a write through a map leaves
+the times as they were. On all but the known file systems a scan therefore reads
+everything. Unknown means no: also where there is no ``/proc`` to ask.
 """
 
 from __future__ import annotations
@@ -12,24 +13,7 @@ import os
 import re
 from typing import Final
 
-# Local, with ctime, stamped by this kernel.
-BEHAVING_FILE_SYSTEMS: Final = frozenset(
-    (
-        "ext2",
-        "ext3",
-        "ext4",
-        "xfs",
-        "btrfs",
-        "f2fs",
-        "bcachefs",
-        "zfs",
-        "jfs",
-        "reiserfs",
-        "tmpfs",
-        "ramfs",
-        "overlay",
-    )
-)
+BEHAVING_FILE_SYSTEMS: Final = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "overlay"))
 _MOUNT_ID: Final = re.compile(rb"^mnt_id:\s*(\d+)$", re.MULTILINE)
 
 

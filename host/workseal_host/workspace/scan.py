@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from workseal_host.errors import IgnoreRulesError
+from workseal_host.errors import IgnoreRulesError, WorkspaceError
 from workseal_host.workspace.ignore import RULES_NAME, IgnorePolicy, RuleFile
 from workseal_host.workspace.leaves import WalkOptions
 from workseal_host.workspace.model import Directory, EntryType, Leaf, count_entries, iter_directories, lookup
@@ -158,10 +158,16 @@ class Scanner:
 
     def _walk(self, walk: Walk) -> Directory:
         self._root.check()
+        try:
+            root_fd = self._root.open_dir()
+        except OSError as error:
+            raise WorkspaceError(
+                f"cannot open the workspace: {error.strerror}; let the host read it"
+            ) from error
         if not walk.reads_contents:
-            return walk.run(self._root.open_dir())
+            return walk.run(root_fd)
         self._cache.begin()
-        tree = walk.run(self._root.open_dir())
+        tree = walk.run(root_fd)
         self._root.check()
         self._cache.finish()
         return tree

@@ -63,11 +63,13 @@ async def test_host_results_are_taken_as_they_are(kit: Kit) -> None:
 
 
 async def test_several_receipts_are_verified_in_chain_order_whatever_their_order_here(kit: Kit) -> None:
+    (earlier,) = await kit.add(new("c0"))
+    await kit.resume({"c0": kit.answer(earlier)})
     first, second, third = await kit.add(new("c1"), new("c2"), new("c3"))
     answers = {call.tool_call_id: kit.answer(call) for call in (third, first, second)}
     resumed = await kit.resume(answers)
     assert [settled.tool_call_id for settled in resumed.results] == ["c1", "c2", "c3"]
-    assert [settled.result.receipt.sequence for settled in resumed.results] == [2, 3, 1]  # type: ignore[union-attr]
+    assert [settled.result.receipt.sequence for settled in resumed.results] == [3, 4, 2]  # type: ignore[union-attr]
 
 
 async def test_f25_wrong_kind_of_result_clears_nothing(kit: Kit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,12 @@ def test_a_named_file_that_cannot_be_used_is_an_error(tmp_path: Path, kind: str)
 
 def test_the_default_place_follows_the_environment() -> None:
     assert default_config_path({"XDG_CONFIG_HOME": "/x"}) == "/x/workseal/workseal.toml"
+
+
+@pytest.mark.parametrize("name", ["tools.md", "configuration.md"])
+def test_the_examples_of_the_documentation_load(name: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / name).read_text()
+    examples = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert examples
+    for example in examples:
+        parse_config(example)

@@ -61,7 +61,7 @@ class Key:
 
     def __init__(self, signer: Any = None) -> None:
         self.signer: Any = signer or CryptoSigner.generate_ed25519()
-        pem = self.signer._public_key._crypto_key().public_bytes(*_spki())
+        pem = self.signer._private_key.public_key().public_bytes(*_spki())
         self.public = PublicKey.from_pem(pem)
 
     def sign(self, payload: bytes) -> bytes:

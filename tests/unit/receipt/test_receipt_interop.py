@@ -7,8 +7,8 @@ import json
 
 import pytest
 from google.protobuf import json_format
-from in_toto_attestation.v1.statement import Statement as InTotoStatement
-from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
+from in_toto_attestation.v1.statement import Statement as InTotoStatement  # type: ignore[import-untyped]
+from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage  # type: ignore[import-untyped]
 from securesystemslib.dsse import Envelope as DsseEnvelope
 from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -66,7 +67,7 @@ def full_predicate() -> ToolExecutionPredicate:
     )
 
 
-PREDICATES = {
+PREDICATES: dict[str, Callable[[], ToolExecutionPredicate]] = {
     "plain": lambda: Ledger().predicate(),
     "everything": full_predicate,
     "refused": lambda: Ledger().refused(),
@@ -167,7 +168,7 @@ CONTRADICTIONS: dict[str, Any] = {
     "path with a NUL": lambda p: replace(p, workspace=replace(p.workspace, unreadable=("a\\x00b",))),
     "upper-case digest": lambda p: replace(p, call=replace(p.call, arguments_digest="A" * 64)),
     "boolean for a number": lambda p: replace(p, call=replace(p.call, attempt=True)),
-    "fraction for a number": lambda p: replace(p, call=replace(p.call, attempt=1.0)),
+    "fraction for a number": lambda p: replace(p, call=replace(p.call, attempt=1.5)),
     "no such day": lambda p: replace(p, execution=replace(p.execution, started_on="2026-02-30T00:00:00Z")),
     "time without a zone": lambda p: replace(
         p, execution=replace(p.execution, started_on="2026-02-03T00:00:00")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 NAMES = (
     b"a", b"b", b"ab", b"abc", b"a.c", b"a.log", b"b.log", b"build", b"keep", b"x y", b"a ", b"-", b"a-c",
-    b"\xc3\xa9", b"e\xcc\x81", b"\xff", b"#a", b"!a", b"[a]", b"a]", b"a\\b", b"*", b"A", b"0", b"a\tb", b"ba",
+    b"\xc3\xa9", b"e\xcc\x81", b"\xff", b"#a",
+    b"!a", b"[a]", b"a]", b"a\\b", b"*", b"A", b"0", b"a\tb", b"ba",
 )  # fmt: skip
 
 FIXED_RULES = (
@@ -125,7 +126,9 @@ def _paths(rng: random.Random) -> dict[bytes, bool]:
 
 
 def _rules(rng: random.Random, paths: list[bytes]) -> bytes:
-    return b"\n".join(_pattern(rng, rng.choice(paths)) for _ in range(rng.randint(1, 4))) + rng.choice((b"", b"\n"))
+    return b"\n".join(_pattern(rng, rng.choice(paths)) for _ in range(rng.randint(1, 4))) + rng.choice(
+        (b"", b"\n")
+    )
 
 
 def _pattern(rng: random.Random, path: bytes) -> bytes:
@@ -147,9 +150,20 @@ def _pattern(rng: random.Random, path: bytes) -> bytes:
 def _mutate(rng: random.Random, byte: bytes) -> bytes:
     if rng.random() < 0.65:
         return byte
-    sets = (b"[%s]" % byte, b"[!%s]" % byte, b"[a-%s]" % byte, b"[[:alnum:]]", b"[[:punct:]]", b"[^/]", b"[", b"[]-a]")
+    sets = (
+        b"[%s]" % byte,
+        b"[!%s]" % byte,
+        b"[a-%s]" % byte,
+        b"[[:alnum:]]",
+        b"[[:punct:]]",
+        b"[^/]",
+        b"[",
+        b"[]-a]",
+    )
     if byte == b"/":
-        return rng.choice((b"/**/", b"/*/", b"**", b"*", b"**/", b"/**", b"//", b"\\/", b"?", b"[/]", b"/***/"))
+        return rng.choice(
+            (b"/**/", b"/*/", b"**", b"*", b"**/", b"/**", b"//", b"\\/", b"?", b"[/]", b"/***/")
+        )
     return rng.choice((b"?", b"*", b"**", b"\\" + byte, b"*" + byte, byte + b"*", b"", *sets))
 
 

@@ -48,11 +48,20 @@ TREES: list[tuple[str, list[dict[str, Any]]]] = [
     ("block device", [entry("b", "block")]),
     ("unreadable file", [entry("u", "unreadable", of="file")]),
     ("unreadable directory", [entry("u", "unreadable", of="directory")]),
-    ("one name under a directory and beside it", [file("a/b", "1"), file("a.b", "2"), file("a-b", "3"), file("a0", "4")]),
-    ("order of raw bytes", [file("B"), file("a"), file("_"), file("\U0001f600"), file("\ufffd"), file("\ue000")]),
+    (
+        "one name under a directory and beside it",
+        [file("a/b", "1"), file("a.b", "2"), file("a-b", "3"), file("a0", "4")],
+    ),
+    (
+        "order of raw bytes",
+        [file("B"), file("a"), file("_"), file("\U0001f600"), file("\ufffd"), file("\ue000")],
+    ),
     ("composed and decomposed", [file("\u00e9", "1"), file("e\u0301", "2")]),
     ("name that is not UTF-8", [file("bad-\\xff.txt", "x"), file("bad-\\xfe.txt", "x")]),
-    ("controls and a backslash in names", [file("new\\x0aline", "x"), file("tab\\x09", "y"), file("back\\\\slash", "z")]),
+    (
+        "controls and a backslash in names",
+        [file("new\\x0aline", "x"), file("tab\\x09", "y"), file("back\\\\slash", "z")],
+    ),
     ("same content twice", [file("a/x", "1"), file("b/x", "1")]),
     (
         "built-in names at any depth and of any type",

@@ -80,7 +80,11 @@ def nested(entries: list[dict[str, Any]]) -> dict[bytes, Any]:
 def nonoka_digest(files: dict[str, bytes]) -> str:
     """Return the hex digest of relative path to content, all names counted."""
     lines = [f"{path}\0{hashlib.sha256(content).hexdigest()}" for path, content in files.items()]
-    lines.sort(key=lambda line: [int.from_bytes(line.encode("utf-16-be")[i : i + 2]) for i in range(0, 2 * len(line), 2)])
+    lines.sort(
+        key=lambda line: [
+            int.from_bytes(line.encode("utf-16-be")[i : i + 2]) for i in range(0, 2 * len(line), 2)
+        ]
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

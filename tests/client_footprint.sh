@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What the base installation costs and what it can do: packages, size, import time, `verify`, and a
+# clear answer for every command that needs the host. Fails when the host's packages are needed or found.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PYTHON="${PYTHON:-python3}"
+vectors="$PWD/proto/vectors/receipt"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "client_footprint: $*" >&2; exit 1; }
+
+"$PYTHON" -m venv "$work/venv"
+python="$work/venv/bin/python"
+workseal="$work/venv/bin/workseal"
+site="$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+kilobytes() { du -sk "$site" | cut -f1; }
+names() { "$python" -m pip list --disable-pip-version-check --format=freeze | grep -vE '^(pip|setuptools)=='; }
+
+bare="$(kilobytes)"
+"$python" -m pip install --quiet --disable-pip-version-check .
+# The byte code is pip's doing and of a size of its own; compile all of it, so that the figure is stable.
+"$python" -m compileall -q "$site" || true
+echo "packages: $(names | wc -l) ($(names | sed 's/==/ /' | paste -sd, | sed 's/,/, /g'))"
+echo "size: $((($(kilobytes) - bare) / 1024)) MB"
+
+cd "$work"
+for module in click aiosqlite structlog jsonschema pathspec rich xxhash; do
+  if "$python" -c "import $module" 2>/dev/null; then fail "$module belongs to the host, and is installed"; fi
+done
+
+# Print the median wall time of five runs, in ms.
+median_ms() {
+  "$python" - "$@" <<'PY'
+import statistics, subprocess, sys, time
+times = []
+for _ in range(5):
+    start = time.perf_counter()
+    subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    times.append((time.perf_counter() - start) * 1000)
+print(round(statistics.median(times)))
+PY
+}
+
+echo "interpreter alone: $(median_ms "$python" -c pass) ms"
+echo "import workseal: $(median_ms "$python" -c 'import workseal') ms"
+echo "with verifier: $(median_ms "$python" -c 'from workseal import ReceiptVerifier') ms"
+echo "with client: $(median_ms "$python" -c 'from workseal import HostClient, run_pending') ms"
+
+for verb in serve run exec digest manifest diff status receipts; do
+  code=0
+  said="$("$workseal" "$verb" 2>&1 >/dev/null)" || code=$?
+  [[ $code == 2 && $said == *"pip install 'workseal[host]'"* ]] || fail "workseal $verb: exit $code, said: $said"
+done
+"$workseal" --help >/dev/null
+echo "other commands: exit 2 and the way to install the host"

@@ -1,0 +1,388 @@
+"""Scans: deep, large, moving, refused."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unit.workspace.scanning import ActingHash, let_nobody_in, run_as_nobody, scan, words
+from workseal_host.errors import IgnoreRulesError, RootReplacedError, WorkspaceError
+from workseal_host.workspace import frames, walk
+from workseal_host.workspace.ignore import IgnorePolicy
+from workseal_host.workspace.manifest import iter_entries
+from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
+from workseal_host.workspace.root import WorkspaceRoot
+from workseal_host.workspace.scan import ScanLevel, Scanner
+
+DEPTH = 3000
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "w"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def deep(workspace: Path) -> Iterator[Path]:
+    """A chain of directories much deeper than a path can say."""
+    fd = os.open(workspace, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir(b"d", dir_fd=fd)
+        below = os.open(b"d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(os.open(b"f", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(fd)
+    yield workspace
+    # pytest's own removal is recursive and would not get down there.
+    subprocess.run(["rm", "-rf", workspace], check=True)
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = max(int(name) for name in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + frames.MAX_OPEN + 20, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_deep_tree_needs_few_descriptors_and_no_stack(deep: Path) -> None:
+    result = scan(deep)
+    assert result.settled
+    assert result.entries == DEPTH + 1
+    assert lookup(result.tree, b"d/" * DEPTH + b"f") is not None
+
+
+def test_rules_are_read_in_a_deep_tree(deep: Path) -> None:
+    with WorkspaceRoot.open(deep) as root:
+        assert Scanner(root).read_policy().files == ()
+
+
+def test_deeper_than_bearable_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "MAX_DEPTH", 3)
+    (workspace / "a" / "b" / "c").mkdir(parents=True)
+    with pytest.raises(WorkspaceError, match="deeper") as caught:
+        scan(workspace)
+    assert caught.value.path == b"a/b/c"
+
+
+def test_directory_moved_while_it_was_closed_to_save_descriptors(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MAX_OPEN", 2)
+    (workspace / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (workspace / "a" / "b" / "c" / "d" / "f").write_text("1")
+    (workspace / "a" / "z").write_text("2")
+    (workspace / "keep").write_text("3")
+    moved = workspace.parent / "moved"
+
+    def act() -> None:
+        if not moved.exists() and (workspace / "a" / "b" / "c").exists():
+            (workspace / "a" / "b" / "c" / "d").rename(workspace / "d2")
+            (workspace / "a").rename(moved)
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    # Everything was moved away: what is left is what lies there now.
+    assert [path for path, _ in iter_entries(result.tree)] == [b"d2", b"d2/f", b"keep"]
+
+
+def test_many_files(workspace: Path) -> None:
+    for directory in range(20):
+        (workspace / str(directory)).mkdir()
+        for number in range(200):
+            (workspace / str(directory) / str(number)).touch()
+    assert scan(workspace).entries == 20 * 201
+
+
+def test_no_descriptor_is_left_behind(workspace: Path) -> None:
+    (workspace / "a" / "b").mkdir(parents=True)
+    (workspace / "a" / "f").write_text("1")
+    with WorkspaceRoot.open(workspace) as root:
+        before = set(os.listdir("/dev/fd"))
+        Scanner(root).scan()
+        (workspace / "a" / ".worksealignore").mkdir()
+        with pytest.raises(IgnoreRulesError):
+            Scanner(root).scan()
+        assert set(os.listdir("/dev/fd")) == before
+
+
+def test_scans_of_two_threads_do_not_mix(workspace: Path) -> None:
+    for number in range(50):
+        (workspace / str(number)).write_text(str(number))
+    expected = scan(workspace).tree
+    with WorkspaceRoot.open(workspace) as root:
+        scanner, seen = Scanner(root), list[Directory]()
+        threads = [threading.Thread(target=lambda: seen.append(scanner.scan().tree)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen == [expected] * 4
+
+
+def test_root_replaced_before_the_scan(workspace: Path) -> None:
+    with WorkspaceRoot.open(workspace) as root:
+        scanner = Scanner(root)
+        workspace.rename(workspace.parent / "old")
+        workspace.mkdir()
+        with pytest.raises(RootReplacedError):
+            scanner.scan()
+        with pytest.raises(RootReplacedError):
+            scanner.read_policy()
+
+
+def test_root_replaced_during_the_scan(workspace: Path) -> None:
+    (workspace / "f").write_text("1")
+
+    def act() -> None:
+        workspace.rename(workspace.parent / "old")
+        workspace.mkdir()
+
+    with WorkspaceRoot.open(workspace) as root, pytest.raises(RootReplacedError):
+        Scanner(root, new_hash=lambda: ActingHash(act)).scan()
+
+
+def test_file_that_grows_without_end_is_read_a_bounded_number_of_times(workspace: Path) -> None:
+    file = workspace / "log"
+    file.write_bytes(b"x")
+
+    def act() -> None:
+        with file.open("ab") as grown:
+            grown.write(b"y" * 1000)
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan()
+    assert result.unstable == [b"log"]
+    assert not result.settled
+    assert lookup(result.tree, b"log") is not None
+
+
+def test_file_that_changes_once_while_it_is_read_is_read_again(workspace: Path) -> None:
+    file = workspace / "a"
+    file.write_text("1")
+    changes = iter(["22"])
+
+    def act() -> None:
+        text = next(changes, None)
+        if text is not None:
+            file.write_text(text)
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert result.settled
+    assert result.tree == scan(workspace).tree
+
+
+def test_file_replaced_by_rename_while_it_is_read_is_read_again(workspace: Path) -> None:
+    (workspace / "a").write_text("old")
+    (workspace.parent / "new").write_text("new")
+
+    def act() -> None:
+        if (workspace.parent / "new").exists():
+            (workspace.parent / "new").rename(workspace / "a")
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert result.tree == scan(workspace).tree
+
+
+def test_directory_replaced_by_a_link_while_its_neighbour_is_read_is_not_followed(workspace: Path) -> None:
+    (workspace.parent / "outside").mkdir()
+    (workspace.parent / "outside" / "secret").write_text("x")
+    (workspace / "a").write_text("1")
+    (workspace / "d").mkdir()
+
+    def act() -> None:
+        if not (workspace / "d").is_symlink():
+            (workspace / "d").rename(workspace.parent / "d")
+            (workspace / "d").symlink_to(workspace.parent / "outside")
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert [(path, node.type) for path, node in iter_entries(result.tree)] == [
+        (b"a", EntryType.FILE),
+        (b"d", EntryType.SYMLINK),
+    ]
+
+
+def test_directory_that_never_settles_is_unstable_and_keeps_what_is_known(workspace: Path) -> None:
+    (workspace / "a").write_text("1")
+    counter = iter(range(1000))
+
+    def act() -> None:
+        (workspace / f"t{next(counter)}").write_text("1")
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert result.unstable == [b"."]
+    assert lookup(result.tree, b"a") is not None
+
+
+def test_rules_that_change_during_the_scan_hold_for_the_whole_directory(workspace: Path) -> None:
+    (workspace / "a").write_text("1")
+    (workspace / "b.log").write_text("1")
+
+    def act() -> None:
+        if not (workspace / ".worksealignore").exists():
+            (workspace / ".worksealignore").write_text("*.log\n")
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert [path for path, _ in iter_entries(result.tree)] == [b".worksealignore", b"a"]
+    assert [file.path for file in result.policy.files] == [b".worksealignore"]
+
+
+def test_rules_file_that_vanished_again_is_not_in_the_policy(workspace: Path) -> None:
+    (workspace / "a").write_text("1")
+    (workspace / ".worksealignore").write_text("b\n")
+    (workspace / "b").write_text("1")
+
+    def act() -> None:
+        (workspace / ".worksealignore").unlink(missing_ok=True)
+
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+    assert [path for path, _ in iter_entries(result.tree)] == [b"a", b"b"]
+    assert result.policy.files == ()
+
+
+def test_directory_that_may_be_listed_but_not_searched_is_unreadable(workspace: Path) -> None:
+    (workspace / "d").mkdir()
+    (workspace / "d" / "f").write_text("1")
+    (workspace / "d" / ".worksealignore").write_text("f\n")
+    let_nobody_in(workspace)
+    (workspace / "d").chmod(0o444)
+    out = run_as_nobody(
+        """
+        result = Scanner(WorkspaceRoot.open(sys.argv[1])).scan()
+        print([(p, str(n.type)) for p, n in iter_entries(result.tree)], result.unreadable, result.unstable)
+        """,
+        str(workspace),
+    )
+    assert out.strip() == "[(b'd', 'unreadable')] [b'd'] []"
+
+
+def test_root_that_may_not_be_searched_is_refused(workspace: Path) -> None:
+    (workspace / "f").write_text("1")
+    let_nobody_in(workspace)
+    out = run_as_nobody(
+        """
+        root = WorkspaceRoot.open(sys.argv[1])
+        os.chmod(sys.argv[1], 0o444)
+        try:
+            Scanner(root).scan()
+        except WorkspaceError as error:
+            print(type(error).__name__, error)
+        os.chmod(sys.argv[1], 0o755)
+        """,
+        str(workspace),
+    )
+    assert out.startswith("WorkspaceError")
+
+
+def test_given_policy_is_used_whatever_lies_in_the_workspace(workspace: Path) -> None:
+    (workspace / ".worksealignore").write_text("*.log\n")
+    (workspace / "a.log").write_text("1")
+    (workspace / "b").write_text("1")
+    with WorkspaceRoot.open(workspace) as root:
+        scanner = Scanner(root)
+        before = scanner.scan()
+        (workspace / ".worksealignore").write_text("b\n")
+        after = scanner.scan(policy=before.policy)
+        assert words(before.tree, after.tree) == ["modified .worksealignore"]
+        assert after.policy is before.policy
+        assert after.rules_changed
+        assert scanner.read_policy() == scanner.scan().policy != before.policy
+
+
+@pytest.mark.parametrize("change", ["none", "edited", "added", "removed", "linked", "executable"])
+def test_rules_changed_is_true_exactly_if_the_rules_are_others(change: str, workspace: Path) -> None:
+    rules = workspace / "d" / ".worksealignore"
+    rules.parent.mkdir()
+    rules.write_text("x\n")
+    (workspace / "f").write_text("1")
+    with WorkspaceRoot.open(workspace) as root:
+        scanner = Scanner(root)
+        policy = scanner.scan().policy
+        match change:
+            case "edited":
+                rules.write_text("y\n")
+            case "added":
+                (workspace / ".worksealignore").write_text("y\n")
+            case "removed":
+                rules.unlink()
+            case "linked":
+                rules.rename(workspace / "f")
+                rules.symlink_to("../f")
+            case "executable":
+                rules.chmod(0o755)
+        assert scanner.scan(policy=policy).rules_changed is (change not in ("none", "executable"))
+
+
+def test_policy_survives_storage(workspace: Path) -> None:
+    (workspace / ".worksealignore").write_bytes(b"*.log\n\xff\n")
+    (workspace / "f").write_text("1")
+    with WorkspaceRoot.open(workspace) as root:
+        policy = Scanner(root, config_patterns=["/tmp"]).scan().policy
+    again = IgnorePolicy.from_bytes(policy.to_bytes())
+    assert again == policy
+    assert again.is_ignored(b"a.log", is_dir=False)
+    assert again.is_ignored(b"\xff", is_dir=False)
+    assert again.is_ignored(b"tmp", is_dir=True)
+
+
+def test_builtin_only_reads_no_rules(workspace: Path) -> None:
+    (workspace / ".worksealignore").write_text("f\n")
+    (workspace / "f").write_text("1")
+    (workspace / "venv").mkdir()
+    with WorkspaceRoot.open(workspace) as root:
+        result = Scanner(root, config_patterns=["f"]).scan(builtin_only=True)
+    assert count_entries(result.tree) == 2
+    assert result.policy == IgnorePolicy.nonoka()
+
+
+def test_scan_of_a_mount_point_inside_the_root_descends(workspace: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    (workspace / "m").mkdir()
+    script = 'mount -t tmpfs t "$1/m" && echo 1 > "$1/m/f" && shift && exec "$@"'
+    scanned = (
+        "import sys; from workseal_host.workspace.root import WorkspaceRoot;"
+        "from workseal_host.workspace.scan import Scanner;"
+        "from workseal_host.workspace.manifest import iter_entries;"
+        "print([p for p, _ in iter_entries(Scanner(WorkspaceRoot.open(sys.argv[1])).scan().tree)])"
+    )
+    answer = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-ec",
+            script,
+            "sh",
+            workspace,
+            sys.executable,
+            "-c",
+            scanned,
+            workspace,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if answer.returncode and "unshare" in answer.stderr:
+        pytest.skip("mounting is not allowed here")
+    assert answer.stdout.strip() == "[b'm', b'm/f']", answer.stderr
