@@ -57,7 +57,7 @@ def make_bridge(ready: dict[str, Any], state: Path) -> tuple[VerifiedResume, Run
         "write_file", "Write a file", {"type": "object"}, execution=ToolExecution(mutates_workspace=True)
     )
     agent: Agent[Any, Any] = Agent(model="stub", tools=[write])
-    runner = Runner(checkpoint_store=SQLiteCheckpointStore(db_path=str(state / "checkpoints.db")))
+    runner = Runner(memory=None, checkpoint=SQLiteCheckpointStore(db_path=str(state / "checkpoints.db")))
     runner._llm_cache["stub"] = StubModel()
     # In earnest the key comes over a channel that you trust, and is pinned with `workseal keys trust`.
     public = PublicKey.from_pem(Path(ready["public_key_file"]).read_bytes())

@@ -7,57 +7,25 @@ time-out of the tool; leaving a call never ends the tool.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable
 
 from workseal.calls import Precondition, ToolCall
-from workseal.errors import InvalidInputError, NotVerifiedError
-from workseal.results import (
-    Accepted,
-    ChainEntry,
-    HostInfo,
-    HostResult,
-    Manifest,
-    Observation,
-    OutputChunk,
-    Selector,
-    WorkspaceDigest,
-)
-from workseal.retry import RetryPolicy, Timing
+from workseal.errors import InvalidInputError
+from workseal.results import Accepted, HostResult, Observation, OutputChunk, Selector
 from workseal.tools import ToolExecution
 from workseal.transport import convert
 from workseal.transport.attach import Listener, follow
-from workseal.transport.channel import TlsConfig, Token, normalise_target, read_token
-from workseal.transport.errors import protocol_error
-from workseal.transport.wire import Wire
+from workseal.transport.connection import Deadlines
+from workseal.transport.reader import Reader
 from workseal.v1 import execution_pb2, host_pb2
+
+__all__ = ["Deadlines", "HostClient"]
 
 OnOutput = Callable[[OutputChunk], None]
 OnAccepted = Callable[[Accepted], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long the client waits for an answer, in seconds.
-
-    Args:
-        call_s: for what the host answers from its records.
-        scan_s: for what makes it read the workspace, or wait for it.
-        execute_s: for a tool without a time-out of its own in the request.
-        grace_s: added to the tool's time-out where the request has one: queue, scans, ending it.
-    """
-
-    call_s: float = 30.0
-    scan_s: float = 600.0
-    execute_s: float = 1200.0
-    grace_s: float = 600.0
-
-
-class HostClient:
+class HostClient(Reader):
     """A connection to one host; use it as ``async with HostClient(...) as client``.
 
     Args:
@@ -72,76 +40,6 @@ class HostClient:
     Raises:
         InvalidInputError: not exactly one of ``token`` and ``token_file``, a bad target, or TCP without TLS.
     """
-
-    def __init__(
-        self,
-        target: str | os.PathLike[str],
-        *,
-        token: str | None = None,
-        token_file: str | os.PathLike[str] | None = None,
-        tls: TlsConfig | None = None,
-        deadlines: Deadlines | None = None,
-        retry: RetryPolicy | None = None,
-        timing: Timing | None = None,
-    ) -> None:
-        if (token is None) == (token_file is None):
-            raise InvalidInputError("give either `token` or `token_file`", field="token")
-        self._target = normalise_target(target)
-        if tls is None and not self._target.startswith("unix:"):
-            raise InvalidInputError("a host behind TCP needs `tls`", field="target")
-        self._token = None if token is None else Token(token)
-        self._token_file = token_file
-        self._tls = tls
-        self._deadlines = deadlines or Deadlines()
-        self._retry = retry or RetryPolicy()
-        self._timing = timing or Timing()
-        self._open: Wire | None = None
-        self._workspace_id = ""
-
-    def __repr__(self) -> str:
-        return f"HostClient({self._target!r})"
-
-    async def __aenter__(self) -> Self:
-        token = self._token
-        if token is None and self._token_file is not None:
-            token = read_token(self._token_file)
-        if token is not None:
-            self._open = Wire(self._target, token, self._tls, self._retry, self._timing)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._open is not None:
-            wire, self._open = self._open, None
-            await wire.close()
-
-    @property
-    def _wire(self) -> Wire:
-        if self._open is None:
-            raise InvalidInputError("not connected: use `async with HostClient(...) as client`")
-        return self._open
-
-    async def host_info(self) -> HostInfo:
-        """Ask the host who it is. For display: no reason to trust its key.
-
-        Raises:
-            HostError: as the host answered.
-        """
-        wire = self._wire
-        message = await wire.unary(
-            wire.stub.GetHostInfo,
-            host_pb2.GetHostInfoRequest(),
-            host_pb2.GetHostInfoResponse,
-            deadline_s=self._deadlines.call_s,
-        )
-        return convert.host_info(message)
-
-    async def workspace_id(self) -> str:
-        """Return the id that the host gives for its workspace, asked once."""
-        if not self._workspace_id:
-            self._workspace_id = (await self.host_info()).workspace_id
-        return self._workspace_id
 
     async def idempotency_key(self, call: ToolCall) -> str:
         """Return the key under which this host runs a call.
@@ -304,133 +202,6 @@ class HostClient:
             deadline_s=self._deadlines.scan_s,
         )
         return convert.host_result(message.outcome, execution_id=execution_id)
-
-    async def digest(self, *, scan: str = "", scheme: str = "", path: str = "") -> WorkspaceDigest:
-        """Ask for the digest of the workspace now; the answer is not signed.
-
-        Args:
-            scan: ``full`` or ``stat``; empty for the host's own.
-            scheme: digest scheme; empty for the host's own.
-            path: a directory (escaped path) to digest instead of the root.
-
-        Raises:
-            HostError: as the host answered.
-        """
-        wire = self._wire
-        message = await wire.unary(
-            wire.stub.GetDigest,
-            host_pb2.GetDigestRequest(
-                scan=convert.scan_value(scan), scheme=convert.scheme_value(scheme), path=path
-            ),
-            host_pb2.GetDigestResponse,
-            deadline_s=self._deadlines.scan_s,
-        )
-        return convert.workspace_digest(message.digest)
-
-    async def manifest(self, *, scan: str = "", scheme: str = "") -> Manifest:
-        """Ask for every entry of the workspace now; the answer is not signed.
-
-        Args:
-            scan: ``full`` or ``stat``; empty for the host's own.
-            scheme: digest scheme; empty for the host's own.
-
-        Raises:
-            HostError: as the host answered.
-        """
-        wire = self._wire
-        parts = await wire.collect(
-            wire.stub.GetManifest,
-            host_pb2.GetManifestRequest(scan=convert.scan_value(scan), scheme=convert.scheme_value(scheme)),
-            host_pb2.GetManifestResponse,
-            deadline_s=self._deadlines.scan_s,
-        )
-        if not parts or not parts[0].HasField("digest"):
-            raise protocol_error("a manifest without its digest")
-        entries = tuple(convert.manifest_entry(entry) for part in parts for entry in part.entries)
-        return Manifest(convert.workspace_digest(parts[0].digest), entries)
-
-    async def changes(self, selector: Selector, *, expected_digest: str) -> bytes:
-        """Fetch the whole change list of a receipt.
-
-        Args:
-            selector: which receipt.
-            expected_digest: hex SHA-256 from its *verified* ``workspace.changes.digest``.
-
-        Returns:
-            Lines of canonical JSON, each ended by a newline, proved to be the signed list.
-
-        Raises:
-            NotVerifiedError: the list is not the one that was signed.
-            HostError: as the host answered.
-        """
-        wire = self._wire
-        parts = await wire.collect(
-            wire.stub.GetChanges,
-            host_pb2.GetChangesRequest(receipt=convert.receipt_selector(selector)),
-            host_pb2.GetChangesResponse,
-            deadline_s=self._deadlines.scan_s,
-        )
-        lines = b"".join(part.lines for part in parts)
-        if hashlib.sha256(lines).hexdigest() != expected_digest:
-            raise NotVerifiedError(
-                "the change list is not the one that the receipt names: do not use it",
-                check="changes",
-                reason="full-list-digest",
-            )
-        return lines
-
-    async def receipt(self, selector: Selector) -> HostResult:
-        """Fetch one stored receipt with what is kept of its output, not verified.
-
-        Args:
-            selector: which one.
-
-        Raises:
-            HostError: as the host answered.
-        """
-        wire = self._wire
-        message = await wire.unary(
-            wire.stub.GetReceipt,
-            host_pb2.GetReceiptRequest(receipt=convert.receipt_selector(selector)),
-            host_pb2.GetReceiptResponse,
-            deadline_s=self._deadlines.call_s,
-        )
-        return convert.host_result(message.outcome)
-
-    async def receipts(
-        self, *, after_sequence: int = 0, session_id: str = "", page_size: int = 0
-    ) -> AsyncIterator[ChainEntry]:
-        """Iterate over the chain in order of sequence, not verified.
-
-        Args:
-            after_sequence: only entries with a higher sequence.
-            session_id: only receipts of this session; empty for all entries.
-            page_size: most entries per request; 0 for the host's own.
-
-        Raises:
-            HostError: as the host answered, or its pages do not advance.
-        """
-        wire = self._wire
-        position, cursor = after_sequence, after_sequence
-        while True:
-            page = await wire.unary(
-                wire.stub.ListReceipts,
-                host_pb2.ListReceiptsRequest(
-                    after_sequence=cursor, page_size=page_size, session_id=session_id
-                ),
-                host_pb2.ListReceiptsResponse,
-                deadline_s=self._deadlines.call_s,
-            )
-            for receipt in page.receipts:
-                if receipt.sequence <= position:
-                    raise protocol_error("a chain that is not in order")
-                position = receipt.sequence
-                yield convert.chain_entry(receipt)
-            if not page.next_after_sequence:
-                return
-            if page.next_after_sequence <= cursor:
-                raise protocol_error("pages that do not advance")
-            cursor = page.next_after_sequence
 
     def _execution_deadline(self, timeout_s: float | None) -> float:
         if timeout_s is None:

@@ -43,7 +43,7 @@ def changed_entries(changes: Sequence[Change]) -> list[form.ChangedEntry]:
 def _outside(changes: Changes) -> form.OutsideChanges | None:
     if not changes.outside_known:
         return None
-    lists = []
+    lists: list[tuple[str, ...]] = []
     complete = True
     for kind in form.ChangeKind:
         paths, omitted = form.bound_paths(
@@ -51,7 +51,8 @@ def _outside(changes: Changes) -> form.OutsideChanges | None:
         )
         lists.append(paths)
         complete = complete and not omitted
-    return form.OutsideChanges(*lists, complete=complete)
+    created, modified, deleted = lists
+    return form.OutsideChanges(created, modified, deleted, complete=complete)
 
 
 def _stream(stream: CapturedStream | None) -> form.CapturedStreamDigest | None:

@@ -338,7 +338,8 @@ def _refuse_inside(path: str, workspace: bytes) -> None:
                 status = None
             if status is not None and (status.st_dev, status.st_ino) == (root.st_dev, root.st_ino):
                 raise ConfigError(
-                    f"{path} lies in the workspace, where tools can write: keep it somewhere else"
+                    f"{path} lies in the workspace, where tools can write: keep the configuration somewhere"
+                    f" else, and name it with ${CONFIG_VARIABLE} or $XDG_CONFIG_HOME"
                 )
             parent = os.path.dirname(directory)
             if parent == directory:

@@ -121,7 +121,7 @@ async def _bring_up(
     try:
         sealer = Sealer(ledger, keys, Ids(place.workspace_id, root.path_text, HOST_NAME, host_version()))
         clock = Clock()
-        await _settle(ledger, observer, sealer, clock)
+        await _settle(ledger, observer, sealer, clock, config)
         pipeline = Pipeline(
             observer=observer,
             registry=registry,
@@ -133,6 +133,8 @@ async def _bring_up(
                 protected_paths=config.protected_paths,
                 include_arguments=config.include_arguments,
                 environment=environment,
+                head_bytes=config.output_head_bytes,
+                tail_bytes=config.output_tail_bytes,
             ),
             clock=clock,
         )
@@ -142,9 +144,11 @@ async def _bring_up(
     return Engine(root, place, config, keys, ledger, isolation, registry, observer, sealer, pipeline)
 
 
-async def _settle(ledger: SqliteLedger, observer: Observer, sealer: Sealer, clock: Clock) -> None:
+async def _settle(
+    ledger: SqliteLedger, observer: Observer, sealer: Sealer, clock: Clock, config: HostConfig
+) -> None:
     """Close what a crash left open, before anything else may run."""
-    in_doubt = await settle_all(ledger, observer, sealer, clock)
+    in_doubt = await settle_all(ledger, observer, sealer, clock, protected=config.protected_paths)
     await sealer.catch_up()
     if in_doubt:
         log.warning("executions left by a crash are in doubt", count=in_doubt)

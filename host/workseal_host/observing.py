@@ -116,13 +116,22 @@ class Observer:
             scan = self._scanner.scan(level, policy=policy, builtin_only=builtin_only)
         return View.of(scan, scheme)
 
+    async def policy_now(self) -> IgnorePolicy:
+        """Return the ignore rules that are in force now.
+
+        Raises:
+            WorkspaceError: they cannot be read.
+        """
+        if self.scheme is DigestScheme.NONOKA_1:
+            return IgnorePolicy.nonoka()
+        async with self._scanning:
+            return await asyncio.to_thread(self._scanner.read_policy)
+
     async def policy_after(self, view: View) -> IgnorePolicy:
         """Return the ignore rules that are in force after a view that was taken under given ones.
 
         Raises:
             WorkspaceError: they cannot be read.
         """
-        if not view.scan.rules_changed or view.scheme is DigestScheme.NONOKA_1:
-            return view.policy
-        async with self._scanning:
-            return await asyncio.to_thread(self._scanner.read_policy)
+        # The tree holds every rules file, so that a second walk is only needed where one of them changed.
+        return await self.policy_now() if view.scan.rules_changed else view.policy

@@ -15,20 +15,17 @@ from dataclasses import dataclass
 
 from workseal.canonical import sha256_hex
 from workseal.receipt import statement as form
-from workseal_host.assembly import Facts, Ids, assemble
+from workseal_host.assembly import Ids, assemble
 from workseal_host.attestation.keyring import KeyRing
 from workseal_host.attestation.signing import key_rotation, sign_payload
 from workseal_host.coordination.live import Outcome
 from workseal_host.errors import KeyRingError
+from workseal_host.evidence.facts import Facts, Past
 from workseal_host.execution.output import CapturedStream
 from workseal_host.execution.tool import ToolResult
-from workseal_host.ledger.model import (
-    Ledger,
-    NewReceipt,
-    OutputRecord,
-    StreamRecord,
-)
+from workseal_host.ledger.model import ChainHead, Ledger, NewReceipt, OutputRecord, StreamRecord
 from workseal_host.ledger.states import ExecutionState
+from workseal_host.workspace.scheme import DigestScheme
 
 _STATES = {
     "completed": ExecutionState.COMMITTED,
@@ -42,7 +39,6 @@ _STATES = {
 class _Signed:
     payload_digest: str
     envelope: bytes
-    key_id: str
 
 
 class Sealer:
@@ -73,35 +69,46 @@ class Sealer:
         Raises:
             LedgerError: it could not be committed; nobody saw the receipt.
             KeyRingError: it could not be signed.
+            ReceiptFormError: what was seen cannot be put into a receipt.
         """
         async with self._sealing:
             await self._retire_replaced_key()
             head = await self._ledger.head()
-            key_id = self._keys.current.key_id
-            chain = form.Chain(head.chain_id, head.sequence + 1, head.payload_digest)
-            assembled = assemble(facts, self._ids, chain, key_id, self._clock())
-            signed = await self._sign(form.encode_statement(assembled.predicate), key_id)
-            call = facts.request.call
-            output = _output(facts.result)
+            past = await self._past(head, facts.before.scheme)
+            # Building and signing may take long: many changes, a key in a KMS.
+            receipt = await asyncio.to_thread(self._build, facts, past, head)
             row = await self._ledger.settle(
                 facts.execution_id,
                 _STATES[facts.outcome],
-                NewReceipt(
-                    sequence=chain.sequence,
-                    payload_digest=signed.payload_digest,
-                    envelope=signed.envelope,
-                    key_id=key_id,
-                    kind="tool-execution",
-                    session_id=call.session_id,
-                    execution_id=facts.execution_id,
-                    outcome=facts.outcome,
-                    output=output,
-                    changes=assembled.change_lines,
-                    state=facts.after.state if facts.after else None,
-                ),
+                receipt,
                 facts.after.tree if facts.after else None,
             )
-        return Outcome(row, output, replayed=False)
+        return Outcome(row, receipt.output, replayed=False)
+
+    async def _past(self, head: ChainHead, scheme: DigestScheme) -> Past:
+        """Return what the chain says of the workspace, where that can be compared."""
+        if head.state is None or head.state.scheme != scheme:
+            return Past(None, head.state_sequence)
+        return Past(await self._ledger.load_tree(head.state.tree_digest), head.state_sequence)
+
+    def _build(self, facts: Facts, past: Past, head: ChainHead) -> NewReceipt:
+        key_id = self._keys.current.key_id
+        chain = form.Chain(head.chain_id, head.sequence + 1, head.payload_digest)
+        assembled = assemble(facts, past, self._ids, chain=chain, key_id=key_id, issued_ns=self._clock())
+        signed = self._sign(form.encode_statement(assembled.predicate), key_id)
+        return NewReceipt(
+            sequence=chain.sequence,
+            payload_digest=signed.payload_digest,
+            envelope=signed.envelope,
+            key_id=key_id,
+            kind="tool-execution",
+            session_id=facts.request.call.session_id,
+            execution_id=facts.execution_id,
+            outcome=facts.outcome,
+            output=_output(facts.result),
+            changes=assembled.change_lines,
+            state=facts.after.state if facts.after else None,
+        )
 
     async def catch_up(self) -> None:
         """Retire a key that was replaced while no host ran."""
@@ -130,7 +137,7 @@ class Sealer:
             workspace_id=self._ids.workspace_id,
             host=form.HostIdentity(self._ids.host_name, self._ids.host_version, old),
         )
-        signed = await self._sign(form.encode_statement(predicate), old)
+        signed = await asyncio.to_thread(self._sign, form.encode_statement(predicate), old)
         await self._ledger.append(
             NewReceipt(
                 sequence=head.sequence + 1,
@@ -142,10 +149,9 @@ class Sealer:
             )
         )
 
-    async def _sign(self, payload: bytes, key_id: str) -> _Signed:
-        # A key may live in a KMS or HSM: signing may wait for a network.
-        envelope = await asyncio.to_thread(sign_payload, self._keys.signer(key_id), payload)
-        return _Signed(sha256_hex(payload), envelope, key_id)
+    def _sign(self, payload: bytes, key_id: str) -> _Signed:
+        envelope = sign_payload(self._keys.signer(key_id), payload)
+        return _Signed(sha256_hex(payload), envelope)
 
 
 def _output(result: ToolResult | None) -> OutputRecord:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from unit.workspace.reference import bind_socket
-from unit.workspace.scanning import ActingHash, let_nobody_in, run_as_nobody, scan, words
+from unit.workspace.scanning import ActingHash, let_nobody_in, reachable_directory, run_as_nobody, scan, words
 from workseal.paths import escape_path, unescape_path
 from workseal_host.cli.digest import digest_command
 from workseal_host.workspace.manifest import iter_entries
@@ -142,15 +142,16 @@ def test_f5_name_that_is_not_utf8(workspace: Path) -> None:
 
 
 @pytest.fixture
-def guarded(workspace: Path) -> Path:
-    (workspace / "a").write_text("s")
-    (workspace / "b").write_text("t")
-    (workspace / "p").mkdir()
-    (workspace / "p" / "q").write_text("u")
-    let_nobody_in(workspace)
-    (workspace / "a").chmod(0)
-    (workspace / "p").chmod(0)
-    return workspace
+def guarded() -> Iterator[Path]:
+    with reachable_directory() as workspace:
+        (workspace / "a").write_text("s")
+        (workspace / "b").write_text("t")
+        (workspace / "p").mkdir()
+        (workspace / "p" / "q").write_text("u")
+        let_nobody_in(workspace)
+        (workspace / "a").chmod(0)
+        (workspace / "p").chmod(0)
+        yield workspace
 
 
 SCAN_AS_NOBODY = """

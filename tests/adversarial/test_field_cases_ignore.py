@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from unit.workspace.reference import bind_socket
-from unit.workspace.scanning import let_nobody_in, run_as_nobody, scan, words
+from unit.workspace.scanning import let_nobody_in, reachable_directory, run_as_nobody, scan, words
 from workseal_host.cli.digest import digest_command
 from workseal_host.errors import IgnoreRulesError
 from workseal_host.workspace import ignore
@@ -190,8 +190,16 @@ def _many(path: Path) -> None:
     path.write_text("x*\n" * (ignore.MAX_RULES + 1))
 
 
+def _large_together(path: Path) -> None:
+    for place in (path, path.parent / "sub" / path.name):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("#" * (ignore.MAX_RULES_BYTES - 10))
+
+
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("make", [_directory, _fifo, _socket, _symlink, _dangling, _huge, _many])
+@pytest.mark.parametrize(
+    "make", [_directory, _fifo, _socket, _symlink, _dangling, _huge, _many, _large_together]
+)
 @pytest.mark.parametrize("place", ["", "d/e"])
 def test_f52_rules_that_cannot_be_read_are_refused(make: object, place: str, workspace: Path) -> None:
     (workspace / "d" / "e").mkdir(parents=True)
@@ -201,25 +209,26 @@ def test_f52_rules_that_cannot_be_read_are_refused(make: object, place: str, wor
         for look in (Scanner(root).scan, Scanner(root).read_policy):
             with pytest.raises(IgnoreRulesError) as caught:
                 look()
-            if make is not _many:
+            if make not in (_many, _large_together):
                 assert caught.value.path == os.fsencode(os.path.join(place, ".worksealignore"))
                 assert ".worksealignore" in str(caught.value)
     assert CliRunner().invoke(digest_command, [str(workspace)]).exit_code == 2
 
 
-def test_f52_unreadable_rules_are_refused(workspace: Path) -> None:
-    write(workspace, rules="*.log\n", a="1")
-    let_nobody_in(workspace)
-    (workspace / ".worksealignore").chmod(0)
-    out = run_as_nobody(
-        """
-        try:
-            Scanner(WorkspaceRoot.open(sys.argv[1])).scan()
-        except IgnoreRulesError as error:
-            print(error.path)
-        """,
-        str(workspace),
-    )
+def test_f52_unreadable_rules_are_refused() -> None:
+    with reachable_directory() as workspace:
+        write(workspace, rules="*.log\n", a="1")
+        let_nobody_in(workspace)
+        (workspace / ".worksealignore").chmod(0)
+        out = run_as_nobody(
+            """
+            try:
+                Scanner(WorkspaceRoot.open(sys.argv[1])).scan()
+            except IgnoreRulesError as error:
+                print(error.path)
+            """,
+            str(workspace),
+        )
     assert out.strip() == "b'.worksealignore'"
 
 
@@ -290,6 +299,14 @@ def test_rules_files_always_count(workspace: Path) -> None:
     write(workspace, rules=".worksealignore\n", a="1")
     with WorkspaceRoot.open(workspace) as root:
         assert b".worksealignore" in Scanner(root, config_patterns=[".worksealignore"]).scan().tree.entries
+
+
+def test_rules_files_count_also_under_a_given_policy(workspace: Path) -> None:
+    write(workspace, rules="x\n", a="1", d__rules="y\n")
+    policy = IgnorePolicy((), ["*orksealignore"])
+    assert not policy.is_ignored(b"d/.worksealignore", is_dir=False)
+    tree = scan(workspace, policy=policy).tree
+    assert [path for path, _ in iter_entries(tree)] == [b".worksealignore", b"a", b"d", b"d/.worksealignore"]
 
 
 def test_gitignore_is_not_read(workspace: Path) -> None:

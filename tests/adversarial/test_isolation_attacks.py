@@ -413,15 +413,29 @@ class TestNoIsolation:
         )
         assert (result.exit_code, result.stdout.head) == (0, b"alive\n")
 
-    async def test_a_killed_supervisor_is_admitted(self, bare: Toolbox) -> None:
+    async def test_a_tool_that_kills_its_group_kills_itself_alone(self, bare: Toolbox) -> None:
         marker = f"700.{time.monotonic_ns()}"
-        result = await bare.bash(f"setsid sleep {marker} >/dev/null 2>&1 & kill -9 $PPID; sleep 60")
+        result = await bare.bash(
+            f"setsid sh -c 'touch up; exec sleep {marker}' & until [ -e up ]; do :; done; kill -9 0; sleep 60"
+        )
+        assert (result.signal, result.leftover_processes, result.survivors) == (9, 1, False)
+        assert processes_named(marker) == []
+
+    async def test_a_stopped_process_is_asked_to_end_before_it_is_killed(self, bare: Toolbox) -> None:
+        child = "trap 'echo bye > bye; exit' TERM; touch ready; while :; do sleep 0.01; done"
+        await bare.bash(f'bash -c "{child}" & until [ -e ready ]; do :; done; kill -STOP $!')
+        assert (bare.path / "bye").exists()
+
+    async def test_a_killed_supervisor_is_admitted(self, bare: Toolbox) -> None:
+        marker, main = f"700.{time.monotonic_ns()}", f"701.{time.monotonic_ns()}"
+        result = await bare.bash(f"setsid sleep {marker} >/dev/null 2>&1 & kill -9 $PPID; sleep {main}; :")
         try:
             # This process is no subreaper, so nobody can tell, and that is what the result says.
             assert (result.exit_code, result.survivors) == (None, True)
             assert "may still be running" in text(result)
+            await until(lambda: processes_named(f"bash\0-c\0setsid sleep {marker}") == [])
         finally:
-            for pid in processes_named(marker):
+            for pid in processes_named(marker) + processes_named(f"sleep\0{main}"):
                 os.kill(pid, 9)
 
     async def test_the_key_is_within_reach_and_the_kind_says_so(self, bare: Toolbox) -> None:
@@ -430,6 +444,44 @@ class TestNoIsolation:
         assert bare.isolation.kind == "none"
         assert not bare.isolation.enforces_confinement(network=False)
         assert SECRET in text(await bare.bash(f"cat {secret}"))
+
+
+@needs_bubblewrap
+@needs_root
+@pytest.mark.root
+def test_a_masked_directory_that_is_mounted_twice_is_masked_twice(tmp_path: Path) -> None:
+    home = Path("/var/tmp") / f"workseal-{time.monotonic_ns()}"
+    (home / "state").mkdir(parents=True)
+    (home / "alias").mkdir()
+    (home / "state" / "key").write_text(SECRET)
+    script = textwrap.dedent(
+        """
+        import asyncio, sys
+        from pathlib import Path
+        from fakes.toolbox import Toolbox, bubblewrap, text
+        home = Path(sys.argv[1])
+        box = Toolbox(home, isolation=bubblewrap(home, "state"))
+        print((home / "alias" / "state" / "key").read_text())
+        print(text(asyncio.run(box.bash(f"ls {home}/alias; cat {home}/alias/state/key"))))
+        """
+    )
+    mount = 'mount --bind "$0" "$0/alias" && exec "$@"'
+    paths = os.pathsep.join(os.path.abspath(path) for path in (*sys.path, "tests") if path)
+    try:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", mount, str(home), sys.executable, "-c", script, str(home)],
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        subprocess.run(["rm", "-r", str(home)], check=True)
+    seen_by_host, seen_by_tool = done.stdout.split("\n", 1)
+    assert seen_by_host == SECRET
+    assert "state" in seen_by_tool
+    assert SECRET not in seen_by_tool
 
 
 async def test_nothing_outlives_a_host_that_was_killed(tmp_path: Path) -> None:

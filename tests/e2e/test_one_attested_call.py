@@ -14,14 +14,14 @@ from workseal.resume import ResumeTerms, run_pending
 async def test_a_session_resumes_on_what_the_host_did(daemon: Daemon) -> None:
     store = MemoryPendingCallStore()
     arguments = {"path": "hello.txt", "content": "hello\n"}
-    await store.add("session", [NewCall.from_arguments("turn-1", "call-1", "write_file", arguments)])
+    await store.add("session", [NewCall("call-1", "write_file", arguments, occurrence="turn-1")])
 
     async with daemon.client() as client:
         terms = ResumeTerms(workspace_id=await client.workspace_id())
         resumed = await run_pending(client, store, ReceiptVerifier(daemon.trust()), "session", terms=terms)
 
     assert (daemon.workspace / "hello.txt").read_text() == "hello\n"
-    assert {name: result.outcome for name, result in resumed.results.items()} == {"call-1": "completed"}
+    assert {name: result.outcome for name, result in resumed.by_call_id.items()} == {"call-1": "completed"}
     assert not await store.pending("session")
 
 

@@ -53,7 +53,7 @@ class SigningKey:
 
     def __init__(self) -> None:
         self._signer: Any = CryptoSigner.generate_ed25519()
-        key = self._signer._public_key._crypto_key()
+        key = self._signer._private_key.public_key()
         self.public = PublicKey.from_pem(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
     def sign(self, payload: bytes) -> bytes:

@@ -125,7 +125,7 @@ class World:
     def __post_init__(self) -> None:
         state = Path(self.config["state"])
         self.checkpoints = SQLiteCheckpointStore(db_path=str(state / "checkpoints.db"))
-        self.runner = Runner(checkpoint_store=self.checkpoints)
+        self.runner = Runner(memory=None, checkpoint=self.checkpoints)
         self.runner._llm_cache[self.agent.model] = self.model
         self.given: list[dict[str, Any]] = []
         self._watch()
@@ -228,7 +228,7 @@ async def elsewhere(world: World) -> dict[str, Any]:
     answers = await world.answers("elsewhere")
     foreign = (await world.store.results("plain"))[0].result.envelope
     one, two = answers["c1"], answers["c2"]
-    forged = SignedResult(one.envelope.replace(b'"sig":"', b'"sig":"AAAA'), one.result, one.between)
+    forged = SignedResult(one.envelope.replace(b'"payload":"', b'"payload":"AAAA'), one.result, one.between)
     garbage = {
         "result": "done",
         "exit_code": "0",

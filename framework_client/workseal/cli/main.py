@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from workseal.cli import keys, verify
-
+#: Commands of `keys` that are the client's; known here so that no other verb loads cryptography.
+KEY_COMMANDS: Final = frozenset({"trust", "untrust", "revoke", "pins", "forget"})
 EXIT_USAGE: Final = 2
+EXIT_OUR_FAILURE: Final = 125
 _HOST_PACKAGES: Final = frozenset(
     {
         "aiosqlite",
@@ -22,7 +23,6 @@ _HOST_PACKAGES: Final = frozenset(
         "grpc_health",
         "grpc_reflection",
         "jsonschema",
-        "pathspec",
         "rich",
         "structlog",
         "workseal_host",
@@ -34,6 +34,8 @@ _INSTALL: Final = "workseal: this needs the host: pip install 'workseal[host]'"
 
 def client_parser() -> argparse.ArgumentParser:
     """Return the parser of what the client does itself."""
+    from workseal.cli import keys, verify  # noqa: PLC0415 - cryptography takes most of the time
+
     parser = argparse.ArgumentParser(
         prog="workseal",
         description="Verify receipts and pin the keys of hosts. All other commands come with workseal[host].",
@@ -49,7 +51,7 @@ def is_client_command(arguments: Sequence[str]) -> bool:
     words = [word for word in arguments if not word.startswith("-")]
     if not words:
         return False
-    return words[0] == "verify" or (words[0] == "keys" and len(words) > 1 and words[1] in keys.COMMANDS)
+    return words[0] == "verify" or (words[0] == "keys" and len(words) > 1 and words[1] in KEY_COMMANDS)
 
 
 def _run_client(arguments: Sequence[str]) -> int:
@@ -69,7 +71,8 @@ def _run_host(arguments: Sequence[str]) -> int:
             client_parser().print_help(sys.stdout)
             return 0
         print(_INSTALL, file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
+        # Of these two, every code but one is a tool's own.
+        return EXIT_OUR_FAILURE if arguments[0] in ("run", "exec") else EXIT_USAGE
     return 0
 
 

@@ -74,7 +74,7 @@ class Failure:
             message += (
                 "; whether the host acted is unknown: check that it runs, then ask again with the same key"
             )
-        elif self.code is grpc.StatusCode.UNAUTHENTICATED:
+        elif self.code is grpc.StatusCode.UNAUTHENTICATED and not self.reason:
             message = f"{message}: give the token that the host wrote to its token file"
         return kind(message, code=self.code.name, reason=self.reason, metadata=self.metadata)
 

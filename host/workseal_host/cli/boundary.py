@@ -59,15 +59,15 @@ def guarded(verb: str, command: Callable[[], object]) -> int:
         The exit code; stdout is flushed.
 
     Raises:
-        ImportError: a dependency is not installed.
+        ModuleNotFoundError: a dependency is not installed.
     """
     _write_utf8()
     try:
         code = _run(command)
         sys.stdout.flush()
-    except ImportError:
+    except ModuleNotFoundError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the one boundary
         ours = _report(error)
         return OUR_FAILURE if verb in PASS_THROUGH_VERBS else ours
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def _run(command: Callable[[], object]) -> int:
     return returned if isinstance(returned, int) else 0
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of error
     """Say what went wrong.
 
     Returns:

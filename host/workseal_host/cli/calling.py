@@ -68,7 +68,9 @@ def _root(info: HostInfo) -> bytes:
     return b""
 
 
-async def _interruptible(client: HostClient, call: ToolCall, asking: asyncio.Future[HostResult]) -> HostResult:
+async def _interruptible(
+    client: HostClient, call: ToolCall, asking: asyncio.Future[HostResult]
+) -> HostResult:
     """Wait for the outcome; Ctrl-C asks the host to end the tool, a second one leaves."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []

@@ -11,7 +11,10 @@ from click.shell_completion import get_completion_class
 def completion_command(shell: str) -> None:
     """Print the completion script of a shell.
 
-    For bash: `workseal completion bash > ~/.local/share/bash-completion/completions/workseal`.
+    \b
+    bash: workseal completion bash > ~/.local/share/bash-completion/completions/workseal
+    zsh:  workseal completion zsh > a file `_workseal` in a directory of $fpath
+    fish: workseal completion fish > ~/.config/fish/completions/workseal.fish
     """
     from workseal_host.cli.app import app  # noqa: PLC0415 - the group that holds this verb
 

@@ -68,5 +68,5 @@ def accept(state: Path, workspace_id: str, call: ToolCall, answer: HostResult) -
         arguments_digest=call.arguments_digest,
         challenge=call.challenge,
     )
-    verified = own_verifier(state).verify(answer.envelope, expectation, result=answer.result or None)
+    verified = own_verifier(state).verify(answer.envelope, expectation, result=answer.result)
     return verified.predicate

@@ -40,7 +40,9 @@ _DIGEST_PREFIX: Final = "sha256:"
 @click.option("--call", "call_id", metavar="C", help="Call id in the receipt.  [default: random]")
 @click.option("--challenge", metavar="C", help="32 random bytes in base64url.  [default: new ones]")
 @click.option(
-    "--expect", metavar="DIGEST", help="Refuse unless the workspace has this digest, as `workseal digest` prints it."
+    "--expect",
+    metavar="DIGEST",
+    help="Refuse unless the workspace has this digest, as `workseal digest` prints it.",
 )
 @click.option(
     "--timeout",
@@ -50,11 +52,16 @@ _DIGEST_PREFIX: Final = "sha256:"
     help="End the tool after this many seconds.  [default: the tool's own]",
 )
 @click.option(
-    "--receipt", "receipt_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the receipt here."
+    "--receipt",
+    "receipt_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the receipt here.",
 )
 @json_option
 @host_options
 def exec_command(
+    *,
     tool: str,
     arguments: str,
     session: str,
@@ -108,7 +115,8 @@ def _precondition(expect: str | None) -> Precondition | None:
     digest = expect.removeprefix(_DIGEST_PREFIX)
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise InvalidInputError(
-            "--expect must be a digest as `workseal digest` prints it: sha256: and 64 hex digits", field="expect"
+            "--expect must be a digest as `workseal digest` prints it: sha256: and 64 hex digits",
+            field="expect",
         )
     return Precondition(workspace_digest=digest)
 

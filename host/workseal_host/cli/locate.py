@@ -61,7 +61,9 @@ def locate(state: Path, workspace: Path, socket_file: str | None = None) -> Loca
     found = locate_held(state, workspace)
     if found is None:
         here = os.path.realpath(workspace)
-        raise HostUnreachableError(f"no host serves {here}; start one with `workseal serve --workspace {here}`")
+        raise HostUnreachableError(
+            f"no host serves {here}; start one with `workseal serve --workspace {here}`"
+        )
     return found
 
 
@@ -78,7 +80,8 @@ def locate_held(state: Path, workspace: Path) -> Located | None:
         listening = _socket_of(directory)
         if listening is None:
             raise NotServingError(
-                f"{root} is held by another `workseal run`, or by a host that is starting: try again when it is done"
+                f"{root} is held by another `workseal run`, or by a host that is starting: "
+                "try again when it is done"
             )
         return Located(root, listening, state / "token")
     return None

@@ -6,26 +6,28 @@ The host cannot be handed a terminal, so it attests the interval, and its receip
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 from workseal.calls import ToolCall, new_challenge
 from workseal.client import HostClient
 from workseal.errors import HostError as AnsweredError
+from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostResult
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.connect import accept, client_of
 from workseal_host.cli.locate import Located
 from workseal_host.cli.progress import Waiting
-from workseal_host.cli.running import Ended, Order, hint_for
+from workseal_host.cli.running import Ended, Order, notes_of
 from workseal_host.cli.signals import Interruptions
 from workseal_host.engine import isolation_of
 from workseal_host.errors import HostError, IsolationError
 from workseal_host.execution.inherited import NO_TIMEOUT_S, run_inherited
 from workseal_host.execution.isolation import Isolation
 from workseal_host.execution.orphans import harden_process
-from workseal_host.execution.tool import ToolContext, ToolResult
+from workseal_host.execution.tool import ToolResult
 from workseal_host.execution.tools.run import RUN_TOOL
 from workseal_host.requests import MAX_OBSERVATION_S
 from workseal_host.workspace.root import WorkspaceRoot
@@ -60,79 +62,111 @@ async def run_observed(order: Order, held: Located) -> Ended:
         held: the host; its root is known.
 
     Raises:
-        HostError: the host refused, or the command could not be started; nothing ran.
+        HostError: the command could not be started; nothing ran.
+        NotVerifiedError: what the host answered is not by a key of this machine.
     """
-    harden_process()
-    patience = _Patience()
-    interruptions = Interruptions(patience.leave)
-    call = _announced(order)
-    with interruptions.watched():
-        async with client_of(held) as client:
-            with Waiting("waiting for the host"):
-                observation = await client.begin_observation(call, ttl_s=_ttl_s(order))
-            if observation.outcome is not None:
-                return await _ended(order, held, client, call, observation.outcome, None)
-            if patience.interrupted:
-                await client.end_observation(observation.execution_id, result=b"interrupted before it began\n")
-                fail("interrupted; nothing ran", OUR_FAILURE)
-            ran = await _run(order, held, client, observation.execution_id, interruptions)
-            told = await _tell(client, observation.execution_id, ran)
-            return await _ended(order, held, client, call, told, ran)
-
-
-def _announced(order: Order) -> ToolCall:
-    # A challenge in any case: the answer must be to this very announcement.
-    challenge = order.call.challenge or new_challenge()
-    return ToolCall(order.call.session_id, order.call.tool_call_id, RUN_TOOL, order.arguments, challenge)
-
-
-def _ttl_s(order: Order) -> float:
-    if order.timeout_s is None:
-        return MAX_OBSERVATION_S
-    return min(MAX_OBSERVATION_S, order.timeout_s + _ENDING_S)
-
-
-async def _run(
-    order: Order, held: Located, client: HostClient, execution_id: str, interruptions: Interruptions
-) -> ToolResult:
-    root = _root(held)
-    try:
-        return await _command(order, root, _isolation(order, held), interruptions)
-    except (HostError, OSError) as error:
-        # The host must not go on waiting for a command that never was.
-        await client.end_observation(execution_id, result=f"nothing ran: {error}\n".encode())
-        raise
-
-
-def _root(held: Located) -> Path:
     if held.root is None:
         raise IsolationError("the root of the host's workspace is not known; nothing ran")
-    return held.root
+    harden_process()
+    private = (order.state, held.socket.parent)
+    here = _Here(order, held.root, isolation_of(order.config, private))
+    # A challenge in any case: the answer must be to this very announcement.
+    challenge = order.call.challenge or new_challenge()
+    call = ToolCall(order.call.session_id, order.call.tool_call_id, RUN_TOOL, order.arguments, challenge)
+    async with client_of(held) as client:
+        with here.interruptions.watched():
+            workspace_id, told = await _observe(here, client, call)
+    return here.ended(told, accept(order.state, workspace_id, call, told))
 
 
-def _isolation(order: Order, held: Located) -> Isolation:
-    return isolation_of(order.config, (Path(os.path.realpath(order.state)), held.socket.parent))
+class _Here:
+    """The command in this process.
+
+    Args:
+        order: what to run.
+        root: real path of the workspace.
+        isolation: how it is isolated.
+    """
+
+    def __init__(self, order: Order, root: Path, isolation: Isolation) -> None:
+        self._order = order
+        self._root = root
+        self._isolation = isolation
+        self._below = Path(os.path.realpath(order.workspace)).relative_to(root).parts
+        self.patience = _Patience()
+        self.interruptions = Interruptions(self.patience.leave)
+        self._ran: ToolResult | None = None
+
+    @property
+    def ttl_s(self) -> float:
+        """How long the host is to wait for the end, in seconds."""
+        timeout_s = self._order.timeout_s
+        return MAX_OBSERVATION_S if timeout_s is None else min(MAX_OBSERVATION_S, timeout_s + _ENDING_S)
+
+    async def run(self) -> ToolResult:
+        """Run it."""
+        cancelled = asyncio.Event()
+        with WorkspaceRoot.open(self._root) as root:
+            self.interruptions.running(cancelled)
+            try:
+                self._ran = await run_inherited(
+                    self._order.argv,
+                    root=root,
+                    environment=dict(os.environ),
+                    isolation=self._isolation,
+                    cwd=self._below,
+                    cancelled=cancelled,
+                    timeout_s=self._order.timeout_s or NO_TIMEOUT_S,
+                )
+            finally:
+                self.interruptions.sealing()
+        return self._ran
+
+    def ended(self, told: HostResult, predicate: ToolExecutionPredicate) -> Ended:
+        """Return what came of it, by the host's verified receipt and by what was seen here."""
+        outcome, reason, ran = str(predicate.outcome), predicate.reason or "", self._ran
+        code, notes = OUR_FAILURE, tuple[str, ...]()
+        if ran is not None:
+            code = tool_exit_code(code=ran.exit_code, signal=ran.signal, timed_out=ran.timed_out)
+            notes = notes_of(ran.result, ran.exit_code, ran.signal)
+            if ran.survivors:
+                outcome, reason = "inDoubt", "processes of the command could not be ended"
+        return Ended(
+            envelope=told.envelope,
+            sequence=predicate.chain.sequence,
+            outcome=outcome,
+            reason=reason,
+            exit_code=code,
+            root=os.fsencode(self._root),
+            notes=notes,
+            isolated=self._isolation.kind == "bubblewrap",
+        )
 
 
-async def _command(
-    order: Order, root_path: Path, isolation: Isolation, interruptions: Interruptions
-) -> ToolResult:
-    below = os.path.relpath(os.path.realpath(order.workspace), root_path)
-    with WorkspaceRoot.open(root_path) as root:
-        context = ToolContext(root=root, environment=dict(os.environ), isolation=isolation)
-        interruptions.running(context.cancelled)
-        try:
-            return await run_inherited(
-                order.argv,
-                root=root,
-                environment=context.environment,
-                isolation=isolation,
-                cwd=() if below == "." else tuple(below.split("/")),
-                cancelled=context.cancelled,
-                timeout_s=order.timeout_s or NO_TIMEOUT_S,
-            )
-        finally:
-            interruptions.sealing()
+async def _observe(here: _Here, client: HostClient, call: ToolCall) -> tuple[str, HostResult]:
+    """Run the command between the two ends of an observation.
+
+    Returns:
+        The workspace id that the host gives, and its outcome; neither is verified.
+    """
+    try:
+        with Waiting("waiting for the host"):
+            workspace_id = await client.workspace_id()
+            observation = await client.begin_observation(call, ttl_s=here.ttl_s)
+    except AnsweredError as error:
+        fail(f"nothing ran: {error}", OUR_FAILURE)
+    if observation.outcome is not None:
+        return workspace_id, observation.outcome
+    if here.patience.interrupted:
+        await client.end_observation(observation.execution_id, result=b"interrupted before it began\n")
+        fail("interrupted; nothing ran", OUR_FAILURE)
+    try:
+        ran = await here.run()
+    except (HostError, OSError) as error:
+        # The host must not go on waiting for a command that never was.
+        await client.end_observation(observation.execution_id, result=f"nothing ran: {error}\n".encode())
+        raise
+    return workspace_id, await _tell(client, observation.execution_id, ran)
 
 
 async def _tell(client: HostClient, execution_id: str, ran: ToolResult) -> HostResult:
@@ -147,28 +181,3 @@ async def _tell(client: HostClient, execution_id: str, ran: ToolResult) -> HostR
             "A host that starts again closes the call as in doubt; see `workseal receipts list`",
             OUR_FAILURE,
         )
-
-
-async def _ended(
-    order: Order,
-    held: Located,
-    client: HostClient,
-    call: ToolCall,
-    told: HostResult,
-    ran: ToolResult | None,
-) -> Ended:
-    predicate = accept(order.state, await client.workspace_id(), call, told)
-    outcome, reason, code = str(predicate.outcome), predicate.reason or "", OUR_FAILURE
-    if ran is not None and ran.survivors:
-        outcome, reason = "inDoubt", "processes of the command could not be ended"
-    if ran is not None:
-        code = tool_exit_code(code=ran.exit_code, signal=ran.signal, timed_out=ran.timed_out)
-    return Ended(
-        envelope=told.envelope,
-        sequence=predicate.chain.sequence,
-        outcome=outcome,
-        reason=reason,
-        exit_code=code,
-        root=os.fsencode(_root(held)),
-        hint="" if ran is None else hint_for(code, isolated=order.config.isolation != "none"),
-    )

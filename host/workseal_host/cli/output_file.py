@@ -7,6 +7,7 @@ regular file (a FIFO, ``/dev/fd/3``) is written to and never replaced.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from workseal.errors import InvalidInputError, StoreError
 from workseal_host.place import is_inside
+
+_OWN_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/([0-9]+))")
 
 
 def check_output(path: Path) -> None:
@@ -23,13 +26,13 @@ def check_output(path: Path) -> None:
         InvalidInputError: it could not.
     """
     if os.fspath(path) == "-":
-        raise InvalidInputError("stdout belongs to the tool: name a file (/dev/fd/3 will do)", field="receipt")
+        raise InvalidInputError("stdout belongs to the tool: name a file (/dev/fd/3 will do)", field="file")
     if path.is_dir():
-        raise InvalidInputError(f"{path} is a directory: name a file", field="receipt")
+        raise InvalidInputError(f"{path} is a directory: name a file", field="file")
     target = path if _is_special(path) else Path(os.path.realpath(path)).parent
     if not os.access(target, os.W_OK):
         what = "is not writable" if target.exists() else "does not exist"
-        raise InvalidInputError(f"cannot write {path}: {target} {what}", field="receipt")
+        raise InvalidInputError(f"cannot write {path}: {target} {what}", field="file")
 
 
 def write_output(path: Path, data: bytes) -> None:
@@ -40,8 +43,7 @@ def write_output(path: Path, data: bytes) -> None:
     """
     try:
         if _is_special(path):
-            with open(path, "wb", buffering=0) as stream:
-                _write_all(stream.fileno(), data)
+            _write_into(path, data)
         else:
             _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
@@ -63,6 +65,19 @@ def _is_special(path: Path) -> bool:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return False
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    own = _OWN_DESCRIPTOR.fullmatch(os.path.abspath(path))
+    if own is not None:
+        # Opened by its name, a descriptor of a regular file would begin at its start again.
+        _write_all({"stdout": 1, "stderr": 2}.get(own[1]) or int(own[2]), data)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        _write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(target: Path, data: bytes) -> None:

@@ -1,141 +1,132 @@
-"""`workseal receipts`: read the chain of a workspace's host."""
+"""`workseal receipts`: audit and show the chain of a workspace."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from workseal.errors import HostError, NotVerifiedError, WorksealError
-from workseal.receipt.predicate import ToolExecutionPredicate
-from workseal.receipt.verifier import AuditReport, ReceiptVerifier
-from workseal.results import ChainEntry, HostResult, Selector
-from workseal_host.cli.common import (
-    NEGATIVE,
-    echo_json,
-    fail,
-    json_option,
-    maps_errors,
-    socket_option,
-    state_option,
-    workspace_option,
-)
-from workseal_host.cli.connect import Located, locate, own_keys
+from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.codes import NEGATIVE
+from workseal_host.cli.common import echo_json, host_options, json_option
+from workseal_host.cli.output_file import check_output, write_output
+
+if TYPE_CHECKING:
+    from workseal_host.cli.receipt_audit import Audit, Audited
+    from workseal_host.cli.receipt_source import ReceiptSource
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which entries to list; without ``after`` the newest."""
+
+    session: str
+    after: int | None
+    limit: int
 
 
 @click.group("receipts")
 def receipts_group() -> None:
-    """List and show receipts. Every one is verified with this machine's own keys before it is shown."""
+    """List, audit and show receipts. Each is verified with this machine's own keys before it is shown.
+
+    Where no host runs, they are read from the ledger itself.
+    """
 
 
 @receipts_group.command("list")
-@click.option("--session", default="", help="Only receipts of this session.")
+@click.option("--session", default="", metavar="S", help="Only receipts of this session.")
 @click.option(
-    "--after", "after_sequence", type=click.IntRange(min=0), default=0, help="Only higher sequences."
+    "--after",
+    "after_sequence",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only entries after this sequence, from there on.  [default: the newest ones]",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="How many at most.",
+)
 @json_option
-@socket_option
-@workspace_option
-@state_option
-@maps_errors
+@host_options
 def list_command(
+    *,
     workspace: Path,
     socket_file: str | None,
     state: Path,
     as_json: bool,
     session: str,
-    after_sequence: int,
+    after_sequence: int | None,
     limit: int,
 ) -> None:
-    """List the chain. Exit 1 where an entry cannot be verified."""
-    located = locate(state, workspace, socket_file)
-    entries = asyncio.run(_entries(located, session, after_sequence, limit))
-    verifier = ReceiptVerifier(own_keys(state))
-    rows = [_row(entry, verifier.audit(entry.envelope)) for entry in entries]
+    """List entries of the chain, oldest first. Exit 1 where one does not verify or does not follow."""
+    from workseal_host.cli.receipt_audit import print_table, row_of  # noqa: PLC0415 - cryptography
+
+    found, more = asyncio.run(_list(state, workspace, socket_file, _Wanted(session, after_sequence, limit)))
+    rows = [row_of(audited) for audited in found]
     if as_json:
         echo_json(rows)
     else:
-        _print_table(rows)
-    if not all(row["verified"] for row in rows):
+        print_table(rows)
+    if more:
+        say(f"there are more: --after {found[-1].sequence if found else 0}, or a higher --limit")
+    if any(audited.problem for audited in found):
         sys.exit(NEGATIVE)
 
 
-async def _entries(located: Located, session: str, after: int, limit: int) -> list[ChainEntry]:
-    found: list[ChainEntry] = []
-    async with located.client() as client:
-        async for entry in client.receipts(
-            after_sequence=after, session_id=session, page_size=min(limit, 1000)
-        ):
-            found.append(entry)
-            if len(found) == limit:
-                break
-    return found
+async def _list(
+    state: Path, workspace: Path, socket_file: str | None, wanted: _Wanted
+) -> tuple[list[Audited], bool]:
+    from workseal_host.cli.receipt_audit import Audit  # noqa: PLC0415
+    from workseal_host.cli.receipt_source import open_source  # noqa: PLC0415
+
+    async with open_source(state, workspace, socket_file) as source:
+        audit = Audit(state, source.workspace_id, whole_chain=not wanted.session)
+        if wanted.after is not None:
+            return await _first(source, audit, wanted, wanted.after)
+        # Of one session the newest can only be found from the start.
+        start = 0 if wanted.session else max(0, await source.head_sequence() - wanted.limit)
+        newest: deque[Audited] = deque(maxlen=wanted.limit)
+        async for entry in source.entries(after_sequence=start, session_id=wanted.session):
+            newest.append(audit.entry(entry))
+        return list(newest), False
 
 
-def _row(entry: ChainEntry, report: AuditReport) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "sequence": entry.sequence,
-        "kind": entry.kind,
-        "payload_digest": report.payload_digest,
-        "verified": report.verified,
-    }
-    if report.error is not None:
-        return {**row, "problem": str(report.error)}
-    predicate = report.statement.predicate if report.statement else None
-    if isinstance(predicate, ToolExecutionPredicate):
-        changes = predicate.workspace.changes
-        row |= {
-            "session": predicate.call.session_id,
-            "call": predicate.call.tool_call_id,
-            "tool": predicate.call.tool,
-            "outcome": str(predicate.outcome),
-            "exit_code": predicate.execution.exit_code if predicate.execution else None,
-            "created": changes.created,
-            "modified": changes.modified,
-            "deleted": changes.deleted,
-        }
-    return row
-
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("sequence", "tool", "outcome", "exit", "+", "~", "-", "session", "call", "verified"):
-        table.add_column(name)
-    for row in rows:
-        exit_code = row.get("exit_code")
-        table.add_row(
-            str(row["sequence"]),
-            row.get("tool", row["kind"]),
-            row.get("outcome", ""),
-            "" if exit_code is None else str(exit_code),
-            str(row.get("created", "")),
-            str(row.get("modified", "")),
-            str(row.get("deleted", "")),
-            row.get("session", ""),
-            row.get("call", ""),
-            "yes" if row["verified"] else f"NO: {row['problem']}",
-        )
-    Console(markup=False, highlight=False).print(table)
+async def _first(
+    source: ReceiptSource, audit: Audit, wanted: _Wanted, after: int
+) -> tuple[list[Audited], bool]:
+    found: list[Audited] = []
+    async for entry in source.entries(after_sequence=after, session_id=wanted.session):
+        if len(found) == wanted.limit:
+            return found, True
+        found.append(audit.entry(entry))
+    return found, False
 
 
 @receipts_group.command("show")
 @click.argument("receipt")
 @click.option(
-    "--output", "output_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the envelope."
+    "--output",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the receipt itself, for `workseal verify` and for others.",
 )
-@click.option("--changes", "with_changes", is_flag=True, help="Print the whole change list, proved.")
+@click.option(
+    "--changes", "with_changes", is_flag=True, help="Print the full list of changes as JSON Lines, proved."
+)
 @json_option
-@socket_option
-@workspace_option
-@state_option
-@maps_errors
+@host_options
 def show_command(
+    *,
     receipt: str,
     workspace: Path,
     socket_file: str | None,
@@ -144,56 +135,41 @@ def show_command(
     output_file: Path | None,
     with_changes: bool,
 ) -> None:
-    """Show one receipt, named by its sequence or by the SHA-256 of its payload."""
-    located = locate(state, workspace, socket_file)
-    selector = (
-        Selector(sequence=int(receipt))
-        if receipt.isdigit() and len(receipt) < 20
-        else Selector(payload_digest=receipt)
-    )
-    found = asyncio.run(_receipt(located, selector))
+    """Show one receipt, named by its sequence or by the SHA-256 of its payload.
+
+    Exit 1 where there is none, or it does not verify.
+    """
     if output_file is not None:
-        output_file.write_bytes(found.envelope)
-    report = ReceiptVerifier(own_keys(state)).audit(found.envelope)
-    if report.error is not None:
-        raise report.error
-    predicate = report.statement.predicate if report.statement else None
-    if with_changes and isinstance(predicate, ToolExecutionPredicate):
-        digest = predicate.workspace.changes.digest
-        click.echo(asyncio.run(_changes(located, selector, digest)), nl=False)
+        check_output(output_file)
+    audited, lines = asyncio.run(_show(state, workspace, socket_file, receipt, with_changes=with_changes))
+    if audited.problem:
+        fail(f"receipt {receipt} is not verified: {audited.problem}", NEGATIVE)
+    if output_file is not None:
+        write_output(output_file, audited.envelope)
+    if with_changes:
+        click.echo(lines, nl=False)
         return
-    entry = ChainEntry(found.envelope, found.sequence, found.payload_digest, "tool-execution")
-    row = _row(entry, report)
+    from workseal_host.cli.receipt_audit import print_receipt, value_of  # noqa: PLC0415
+
     if as_json:
-        echo_json(row)
-        return
-    for name, value in row.items():
-        click.echo(f"{name:14} {value}")
-    if isinstance(predicate, ToolExecutionPredicate):
-        _print_changes(predicate)
+        echo_json(value_of(audited))
+    else:
+        print_receipt(audited)
 
 
-def _print_changes(predicate: ToolExecutionPredicate) -> None:
-    workspace = predicate.workspace
-    for entry in (*workspace.created, *workspace.modified, *workspace.deleted):
-        click.echo(f"{entry.kind}\t{entry.path}")
-    if not workspace.changes.complete:
-        click.echo("the receipt does not list all of them: `--changes` fetches and proves the rest", err=True)
+async def _show(
+    state: Path, workspace: Path, socket_file: str | None, name: str, *, with_changes: bool
+) -> tuple[Audited, bytes]:
+    from workseal_host.cli.receipt_audit import Audit, fetch_changes  # noqa: PLC0415
+    from workseal_host.cli.receipt_source import open_source  # noqa: PLC0415
+    from workseal_host.errors import NotFoundError  # noqa: PLC0415
 
-
-async def _receipt(located: Located, selector: Selector) -> HostResult:
-    async with located.client() as client:
+    async with open_source(state, workspace, socket_file) as source:
         try:
-            return await client.receipt(selector)
-        except HostError as error:
-            if error.code == "NOT_FOUND":
-                fail("there is no such receipt", NEGATIVE)
-            raise
-
-
-async def _changes(located: Located, selector: Selector, digest: str) -> bytes:
-    async with located.client() as client:
-        return await client.changes(selector, expected_digest=digest)
-
-
-__all__ = ["NotVerifiedError", "WorksealError", "receipts_group"]
+            entry = await source.receipt(name)
+            audited = Audit(state, source.workspace_id, whole_chain=False).entry(entry)
+            if not with_changes or audited.problem:
+                return audited, b""
+            return audited, await fetch_changes(source, name, audited)
+        except NotFoundError as error:
+            fail(str(error), NEGATIVE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,11 +21,16 @@ from workseal_host.cli.output_file import check_output, lies_inside, write_outpu
 
 if TYPE_CHECKING:
     from workseal_host.cli.running import Ended, Order
+    from workseal_host.execution.isolation import IsolationMode
 
 _SESSION: Final = "cli"
+_HINT: Final = (
+    "under bubblewrap only the workspace can be written ($HOME is read-only, /tmp private); "
+    "`--isolation none` lifts that"
+)
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option(
     "-C",
     "--workspace",
@@ -33,7 +39,11 @@ _SESSION: Final = "cli"
     help="The workspace, in which the command runs.  [default: here]",
 )
 @click.option(
-    "--receipt", "receipt_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the receipt here."
+    "--receipt",
+    "receipt_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the receipt here.",
 )
 @click.option("--challenge", metavar="C", help="32 random bytes in base64url, bound into the receipt.")
 @click.option(
@@ -50,11 +60,12 @@ _SESSION: Final = "cli"
 @state_option
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def run_command(
+    *,
     workspace: Path,
     receipt_file: Path | None,
     challenge: str | None,
     timeout_s: float | None,
-    isolation: str | None,
+    isolation: IsolationMode | None,
     socket_file: str | None,
     state: Path,
     argv: tuple[str, ...],
@@ -71,7 +82,7 @@ def run_command(
     _refuse_unrecordable(argv)
     if receipt_file is not None:
         check_output(receipt_file)
-    order = _order(workspace, state, argv, challenge, timeout_s, isolation)
+    order = _order(workspace, state, argv, challenge=challenge, timeout_s=timeout_s, isolation=isolation)
     held = locate_held(state, workspace)
     if held is None:
         from workseal_host.cli.running import run_here  # noqa: PLC0415 - starts no gRPC
@@ -85,7 +96,7 @@ def run_command(
         ended = asyncio.run(run_observed(order, held))
     if receipt_file is not None:
         _keep(receipt_file, ended)
-    sys.exit(_exit_code(ended))
+    sys.exit(_exit_code(ended, state))
 
 
 def _refuse_unrecordable(argv: tuple[str, ...]) -> None:
@@ -105,9 +116,10 @@ def _order(
     workspace: Path,
     state: Path,
     argv: tuple[str, ...],
+    *,
     challenge: str | None,
     timeout_s: float | None,
-    isolation: str | None,
+    isolation: IsolationMode | None,
 ) -> Order:
     from workseal_host.cli.running import Order  # noqa: PLC0415 - after what can be refused cheaply
     from workseal_host.config import load_config  # noqa: PLC0415
@@ -127,16 +139,26 @@ def _keep(path: Path, ended: Ended) -> None:
         write_output(path, ended.envelope)
     except StoreError as error:
         fail(
-            f"the command ran, but {error}; `workseal receipts show {ended.sequence} --output FILE` has the receipt",
+            f"the command ran, but {error}; "
+            f"`workseal receipts show {ended.sequence} --output FILE` has the receipt",
             OUR_FAILURE,
         )
     if lies_inside(path, ended.root):
         say(f"{path} lies in the workspace: the next receipt lists it as an outside change")
 
 
-def _exit_code(ended: Ended) -> int:
+def _exit_code(ended: Ended, state: Path) -> int:
+    for note in ended.notes:
+        say(note)
     if ended.outcome != "completed":
         fail(f"{ended.outcome}: {ended.reason}", OUR_FAILURE)
-    if ended.hint and sys.stderr.isatty():
-        say(ended.hint)
+    if ended.isolated and 0 < ended.exit_code < OUR_FAILURE and sys.stderr.isatty():
+        _hint_once(state)
     return ended.exit_code
+
+
+def _hint_once(state: Path) -> None:
+    """Tell a person whose command failed, the first time, what isolation may have to do with it."""
+    with suppress(OSError):
+        (state / "hint-isolation").touch(mode=0o600, exist_ok=False)
+        say(_HINT)

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from workseal.receipt.envelope import parse_envelope
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.receipt.statement import parse_statement
-from workseal.receipt.envelope import parse_envelope
 from workseal_host.cli.boundary import say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.progress import Waiting
@@ -22,14 +22,10 @@ from workseal_host.errors import LedgerError
 from workseal_host.execution.inherited import NO_TIMEOUT_S
 from workseal_host.execution.orphans import harden_process
 from workseal_host.execution.registry import ToolRegistry
+from workseal_host.execution.result_text import signal_name
 from workseal_host.execution.tool import ToolContext, ToolResult
 from workseal_host.execution.tools.run import RUN_TOOL, RunTool
 from workseal_host.requests import CallRef, CallRequest
-
-_HINT: Final = (
-    "under bubblewrap only the workspace can be written ($HOME is read-only, /tmp private); "
-    "`--isolation none` lifts that"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,8 @@ class Ended:
         outcome, reason: as the receipt has them.
         exit_code: what this process exits with where the outcome is `completed`.
         root: the workspace.
-        hint: what may help a person; empty for nothing.
+        notes: what the caller has not seen of it: not started, timed out, left processes behind.
+        isolated: whether only the workspace could be written.
     """
 
     envelope: bytes
@@ -77,7 +74,8 @@ class Ended:
     reason: str
     exit_code: int
     root: bytes
-    hint: str = ""
+    notes: tuple[str, ...] = ()
+    isolated: bool = False
 
 
 async def run_here(order: Order, socket_file: str | None) -> Ended:
@@ -158,10 +156,14 @@ def _ended(outcome: Outcome, engine: Engine) -> Ended:
         reason=predicate.reason or "",
         exit_code=code,
         root=engine.root.path,
-        hint=hint_for(code, isolated=engine.isolation.kind == "bubblewrap"),
+        notes=notes_of(outcome.output.result, execution.exit_code, execution.signal) if execution else (),
+        isolated=engine.isolation.kind == "bubblewrap",
     )
 
 
-def hint_for(code: int, *, isolated: bool) -> str:
-    """Return what may help a person whose command failed."""
-    return _HINT if isolated and code not in (0, OUR_FAILURE) else ""
+def notes_of(result: bytes, exit_code: int | None, signal: int | None) -> tuple[str, ...]:
+    """Return the status lines of a command, without those that the exit code already says."""
+    said = {f"[exit code {exit_code}]", f"[ended by {signal_name(signal)}]" if signal is not None else ""}
+    return tuple(
+        line.strip("[]") for line in result.decode("utf-8", "replace").splitlines() if line not in said
+    )

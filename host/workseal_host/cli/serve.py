@@ -8,22 +8,18 @@ from pathlib import Path
 
 import click
 
-from workseal_host.cli.common import NEGATIVE, fail, maps_errors, socket_option, state_option
-from workseal_host.config import load_config
-from workseal_host.errors import RootReplacedError
-from workseal_host.execution.orphans import harden_process
-from workseal_host.logs import configure_logs
-from workseal_host.place import AlreadyRunningError
+from workseal_host.cli.boundary import fail
+from workseal_host.cli.codes import NEGATIVE
+from workseal_host.cli.common import socket_option, state_option
 
-# Children are started by exec alone; gRPC must not act on forks. Both before gRPC is imported.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-# Its C core writes plain text to stderr, where our lines are JSON.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# Children are started by exec alone; gRPC must not act on forks.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 @click.command("serve")
 @click.option(
     "--workspace",
+    "-C",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     required=True,
     help="The directory to attest.",
@@ -32,22 +28,26 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     "--config",
     "config_file",
     envvar="WORKSEAL_CONFIG",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="workseal.toml; never read from the workspace. [default: the user's configuration directory]",
+    type=click.Path(path_type=Path),
+    help="workseal.toml; never read from the workspace.  [default: the one in the configuration directory]",
 )
 @click.option("--verbose", is_flag=True, help="Log more.")
 @socket_option
 @state_option
-@maps_errors
 def serve_command(
     workspace: Path, config_file: Path | None, verbose: bool, socket_file: str | None, state: Path
 ) -> None:
     """Serve one workspace until told to stop.
 
     Prints one JSON line when it is ready: socket, workspace_id, chain_id,
-    key_id, token_file, public_key_file, pid. Logs go to stderr.
+    key_id, token_file, public_key_file, pid. Logs go to stderr. Exit 1 where
+    another host serves the workspace already.
     """
-    from workseal_host.daemon import serve  # noqa: PLC0415 - after the environment is set for gRPC
+    from workseal_host.config import load_config  # noqa: PLC0415 - after the environment is set for gRPC
+    from workseal_host.daemon import serve  # noqa: PLC0415
+    from workseal_host.execution.orphans import harden_process  # noqa: PLC0415
+    from workseal_host.logs import configure_logs  # noqa: PLC0415
+    from workseal_host.place import AlreadyRunningError  # noqa: PLC0415
 
     configure_logs(verbose=verbose)
     harden_process()
@@ -59,8 +59,8 @@ def serve_command(
                 state=state,
                 config=config,
                 socket_file=socket_file,
-                announce=lambda line: click.echo(line),
+                announce=click.echo,
             )
         )
-    except (AlreadyRunningError, RootReplacedError) as error:
+    except AlreadyRunningError as error:
         fail(str(error), NEGATIVE)

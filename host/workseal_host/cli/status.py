@@ -8,41 +8,36 @@ from pathlib import Path
 from typing import Any
 
 import click
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from workseal_host.cli.common import (
-    UNREACHABLE,
-    echo_json,
-    json_option,
-    maps_errors,
-    socket_option,
-    state_option,
-    workspace_option,
-)
-from workseal_host.cli.connect import Located, locate
+from workseal.cli.output import safe
+from workseal_host.cli.codes import UNREACHABLE
+from workseal_host.cli.common import echo_json, host_options, json_option
+from workseal_host.cli.locate import Located, locate
 
 _HEALTH_TIMEOUT_S = 5.0
 
 
 @click.command("status")
 @json_option
-@socket_option
-@workspace_option
-@state_option
-@maps_errors
+@host_options
 def status_command(workspace: Path, socket_file: str | None, state: Path, as_json: bool) -> None:
-    """Show the host of a workspace: identity, chain, isolation, tools. Exit 3 where there is none."""
+    """Show the host of a workspace: identity, chain, isolation, tools. Exit 3 where there is none.
+
+    What it says of its key is for display: `workseal keys export` on its machine has the key.
+    """
     found = asyncio.run(_status(locate(state, workspace, socket_file)))
     if as_json:
         echo_json(found)
         return
     for name, value in found.items():
-        click.echo(f"{name:14} {', '.join(value) if isinstance(value, list) else value}")
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        click.echo(f"{name:14} {safe(text)}")
 
 
 async def _status(located: Located) -> dict[str, Any]:
-    async with located.client() as client:
+    from workseal_host.cli.connect import client_of  # noqa: PLC0415 - gRPC
+
+    async with client_of(located) as client:
         info = await client.host_info()
     return {
         "root": info.root,
@@ -60,20 +55,29 @@ async def _status(located: Located) -> dict[str, Any]:
 
 
 @click.command("healthcheck")
-@socket_option
-@workspace_option
-@state_option
-@maps_errors
-def healthcheck_command(workspace: Path, socket_file: str | None, state: Path) -> None:
-    """Ask the host's health service. Exit 0 serving, 3 not serving or unreachable; needs no token."""
+@json_option
+@host_options
+def healthcheck_command(workspace: Path, socket_file: str | None, state: Path, as_json: bool) -> None:
+    """Ask the host's health service. Exit 0 serving, 3 not serving or unreachable. Needs no token."""
     located = locate(state, workspace, socket_file)
+    located.check()
+    answer = _health(located)
+    if as_json:
+        echo_json({"status": answer, "socket": str(located.socket)})
+    else:
+        click.echo(answer)
+    sys.exit(0 if answer == "serving" else UNREACHABLE)
+
+
+def _health(located: Located) -> str:
+    import grpc  # noqa: PLC0415 - only where somebody listens
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+
     with grpc.insecure_channel(f"unix:{located.socket}") as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=_HEALTH_TIMEOUT_S)
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=_HEALTH_TIMEOUT_S
+            )
         except grpc.RpcError:
-            click.echo("unreachable")
-            sys.exit(UNREACHABLE)
-    serving = answer.status == health_pb2.HealthCheckResponse.SERVING
-    click.echo("serving" if serving else "not serving")
-    sys.exit(0 if serving else UNREACHABLE)
+            return "unreachable"
+    return "serving" if answer.status == health_pb2.HealthCheckResponse.SERVING else "not serving"

@@ -6,18 +6,31 @@ from pathlib import Path
 
 import click
 
-from workseal_host.cli.common import maps_errors
+from workseal_host.cli.common import echo_json, json_option
 from workseal_host.config import load_config
 
 
 @click.command("validate")
-@click.argument("config_file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--workspace", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@maps_errors
-def validate_command(config_file: Path | None, workspace: Path | None) -> None:
-    """Check workseal.toml. Exit 0 where it is good, 2 with the key and what to do where it is not."""
+@click.argument("config_file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+@click.option(
+    "--workspace",
+    "-C",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The workspace to be served: a file in there is refused.",
+)
+@json_option
+def validate_command(config_file: Path | None, workspace: Path | None, as_json: bool) -> None:
+    """Check workseal.toml: FILE, else $WORKSEAL_CONFIG, else the one in the configuration directory.
+
+    Exit 0 where it is good, 2 with the key and what to do where it is not.
+    """
     config = load_config(
         str(config_file) if config_file else None, workspace=str(workspace) if workspace else None
     )
-    registry = config.registry()
-    click.echo(f"good: {len(registry.names())} tools ({', '.join(registry.names())})")
+    tools = list(config.registry().names())
+    if as_json:
+        echo_json({"valid": True, "file": config.source, "tools": tools})
+    else:
+        click.echo(
+            f"{config.source or 'no file; the defaults'}: good, {len(tools)} tools ({', '.join(tools)})"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from workseal_host.ledger.model import OutputRecord, ReceiptRow
@@ -91,6 +91,8 @@ class LiveExecution:
         execution_id: its id.
         queue_deadline: loop time at which it gives its place in the queue up; None for never.
         cancelled: set when its end was asked for.
+        gave_up: whether it is on its way out without having run; nobody may join it any more.
+        gone: set when it is over in every respect, its row and its lock included.
         finished: resolves with its outcome, or with why there is none.
     """
 
@@ -98,6 +100,8 @@ class LiveExecution:
         self.execution_id = execution_id
         self.queue_deadline = queue_deadline
         self.cancelled = asyncio.Event()
+        self.gave_up = False
+        self.gone = asyncio.Event()
         self.finished: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._accepted: Accepted | None = None
         self._listeners: set[_Listener] = set()
@@ -130,6 +134,14 @@ class LiveExecution:
         self.finished.set_exception(error)
         self._wake()
 
+    async def outcome(self) -> Outcome:
+        """Wait for the outcome; a caller that goes away cancels nothing.
+
+        Raises:
+            HostError: why there is none.
+        """
+        return await asyncio.shield(self.finished)
+
     def _offer(self, event: Event) -> None:
         for listener in self._listeners:
             listener.offer(event)
@@ -138,7 +150,7 @@ class LiveExecution:
         for listener in self._listeners:
             listener.woken.set()
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event]:
         """Yield what happens from now on; the outcome is last.
 
         Raises:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from workseal_host.execution.supervisor import descendants
 
+_SCRIPT = b"/execution/supervisor.py"
 _POLL_S = 0.02
 # The supervisor repeats KILL for five seconds before it gives up.
 _PATIENCE_S = 6.0
@@ -63,8 +64,12 @@ def _gone(execution_id: str, limit_s: float) -> bool:
 
 
 def _supervisors(execution_id: str) -> list[int]:
-    tag = execution_id.encode()
-    return [pid for pid in _pids() if tag in _command_line(pid)]
+    return [pid for pid in _pids() if _is_supervisor(_command_line(pid), execution_id.encode())]
+
+
+def _is_supervisor(command: list[bytes], tag: bytes) -> bool:
+    # Others may name the execution too, such as a command that waits for it.
+    return tag in command[-1:] and any(part.endswith(_SCRIPT) for part in command)
 
 
 def _pids() -> list[int]:
@@ -73,5 +78,5 @@ def _pids() -> list[int]:
 
 def _command_line(pid: int) -> list[bytes]:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().removesuffix(b"\0").split(b"\0")
     return []

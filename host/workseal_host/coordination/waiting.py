@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from workseal_host.coordination.lock import Ticket
 from workseal_host.errors import QueueTimeoutError
@@ -27,6 +28,7 @@ async def granted(
     """
     loop = asyncio.get_running_loop()
     given_up = asyncio.ensure_future((cancelled or asyncio.Event()).wait())
+    either: set[asyncio.Future[Any]] = {ticket.granted, given_up}
     try:
         while not ticket.granted.done():
             until = deadline()
@@ -35,8 +37,6 @@ async def granted(
             if until is not None and until <= loop.time():
                 raise QueueTimeoutError("gave up waiting for the workspace; nothing ran, the key is free")
             pause = _LOOK_AGAIN_S if until is None else min(_LOOK_AGAIN_S, until - loop.time())
-            await asyncio.wait(
-                {ticket.granted, given_up}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
     finally:
         given_up.cancel()

@@ -24,7 +24,7 @@ _MAX_UNSETTLED = 10_000
 
 
 def stored_request(request: CallRequest) -> bytes:
-    """Return what settling after a crash needs of a request. Argument text is not kept: it may hold secrets."""
+    """Return what settling after a crash needs of a request; no argument text, which may hold secrets."""
     return canonical_json(
         {
             "argumentsDigest": request.arguments_digest,
@@ -113,7 +113,10 @@ def _encode_prediction(predicted: Sequence[PredictedEffect] | None) -> bytes:
     if predicted is None:
         return b"null"
     return canonical_json(
-        [[effect.path.hex(), _encode_state(effect.before), _encode_state(effect.after)] for effect in predicted]
+        [
+            [effect.path.hex(), _encode_state(effect.before), _encode_state(effect.after)]
+            for effect in predicted
+        ]
     )
 
 

@@ -84,22 +84,15 @@ def _require_scalar(name: str, properties: Mapping[str, Any], key: str) -> None:
 def _fill(element: str, arguments: Mapping[str, Any], *, options_possible: bool) -> str:
     def part(match: re.Match[str]) -> str:
         name = match.group(1)
-        if name is None:
-            return match.group()[0]
-        value = _text(arguments[name], f"/{name}")
-        if options_possible and match.start() == 0 and value.startswith("-"):
-            raise ArgumentsError(
-                f"/{name} begins with '-' and could be taken for an option", field=f"/{name}"
-            )
-        return value
+        return match.group()[0] if name is None else _text(arguments[name], f"/{name}")
 
     filled = _PART.sub(part, element)
+    field = "".join(f"/{name}" for name in _names(element, "argv")[:1])
     if len(filled.encode("utf-8", "surrogatepass")) > MAX_ELEMENT_BYTES:
-        names = _names(element, "argv")
-        raise ArgumentsError(f"longer than {MAX_ELEMENT_BYTES} bytes", field=f"/{names[0]}" if names else "")
-    # Placeholders with empty values must not uncover an option that follows in the same element.
+        raise ArgumentsError(f"{field} is longer than {MAX_ELEMENT_BYTES} bytes", field=field)
+    # The filled element, not each value: an empty value may uncover the dash of the next one.
     if options_possible and filled.startswith("-") and not element.startswith("-"):
-        raise ArgumentsError("the arguments together could be taken for an option")
+        raise ArgumentsError(f"{field} begins with '-', so it could pass for an option", field=field)
     return filled
 
 

@@ -119,6 +119,31 @@ class Database:
                 raise
         return cls(writer, reader)
 
+    @classmethod
+    async def open_to_read(cls, path: Path) -> Database:
+        """Open an existing file without changing anything, beside a running host or without one.
+
+        Raises:
+            LedgerError: it cannot be read, or is of another version.
+        """
+        with ledger_errors(f"cannot read the ledger {path}"):
+            first = await _connect(path, ("query_only = ON", "trusted_schema = OFF"), read_only=True)
+            try:
+                version = (await first.one("PRAGMA user_version"))[0]
+                application = (await first.one("PRAGMA application_id"))[0]
+                if application != APPLICATION_ID:
+                    raise LedgerError(f"{path} is a database, but no Workseal ledger")
+                if version != len(MIGRATIONS):
+                    raise LedgerError(
+                        f"the ledger {path} is of version {version}, not {len(MIGRATIONS)}: a host of this"
+                        " version brings an older one up to date when it starts"
+                    )
+                second = await _connect(path, ("query_only = ON", "trusted_schema = OFF"), read_only=True)
+            except BaseException:
+                await first.close()
+                raise
+        return cls(first, second)
+
     async def close(self) -> None:
         """Close both, once no transaction is under way."""
         async with self._writing:
@@ -169,8 +194,8 @@ class Database:
         return value
 
 
-async def _connect(path: Path, pragmas: Sequence[str]) -> Connection:
-    connection = Connection(await aiosqlite.connect(path, isolation_level=None))
+async def _connect(path: Path, pragmas: Sequence[str], *, read_only: bool = False) -> Connection:
+    connection = Connection(await aiosqlite.connect(_uri(path, read_only), uri=True, isolation_level=None))
     try:
         for pragma in pragmas:
             await connection.run(f"PRAGMA {pragma}")
@@ -178,6 +203,10 @@ async def _connect(path: Path, pragmas: Sequence[str]) -> Connection:
         await connection.close()
         raise
     return connection
+
+
+def _uri(path: Path, read_only: bool) -> str:
+    return path.absolute().as_uri() + ("?mode=ro" if read_only else "")
 
 
 async def _migrate(db: Connection, path: Path) -> None:

@@ -71,6 +71,24 @@ class SqliteLedger:
             raise
         return cls(database, chain_id, witness)
 
+    @classmethod
+    async def open_to_read(cls, path: Path) -> SqliteLedger:
+        """Open an existing ledger for reading only; nothing of it is changed.
+
+        Args:
+            path: the database file.
+
+        Raises:
+            LedgerError: it cannot be read, or is of another version.
+        """
+        database = await Database.open_to_read(path)
+        try:
+            row = await database.one("SELECT value FROM meta WHERE name = 'chain_id'")
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, str(row[0]) if row else "", Witness(path.with_name("head.json")))
+
     @property
     def chain_id(self) -> str:
         """Random id of the chain, hex, made with the ledger."""

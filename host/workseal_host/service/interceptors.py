@@ -34,7 +34,7 @@ log = structlog.get_logger("workseal.service")
 
 # A text: the class takes no parameters at run time.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any]"]]
 
 _OPEN_SERVICE = "/grpc.health.v1.Health/"
 # What a request becomes that could not be parsed.

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from workseal.canonical import canonical_json, parse_json
@@ -26,8 +26,9 @@ from workseal_host.errors import IgnoreRulesError
 from workseal_host.workspace.rules import RuleSet, parse_rules
 
 RULES_NAME: Final = b".worksealignore"
-MAX_RULES_BYTES: Final = 1 << 20
-MAX_RULES: Final = 10_000
+# Of all files together: a tool may have written them to keep the host busy.
+MAX_RULES_BYTES: Final = 256 * 1024
+MAX_RULES: Final = 5_000
 
 # Fixed surface: in this order in the policy digest, and equal to what nonoka/1 excludes.
 BUILTIN_NAMES: Final = (
@@ -111,8 +112,14 @@ class RuleFile:
     @classmethod
     def read(cls, path: bytes, content: bytes) -> RuleFile:
         """Parse the content of a rules file at a path."""
-        rules = RuleSet(path.rpartition(b"/")[0], parse_rules(content))
+        rules = _rule_set(path.rpartition(b"/")[0], content)
         return cls(path, content, hashlib.sha256(content).digest(), rules)
+
+
+@lru_cache(maxsize=64)
+def _rule_set(directory: bytes, content: bytes) -> RuleSet:
+    """Parse once what every scan reads again."""
+    return RuleSet(directory, parse_rules(content))
 
 
 class IgnorePolicy:
@@ -138,8 +145,7 @@ class IgnorePolicy:
             (),
             RuleSet(b"", parse_rules("\n".join(self.config).encode("utf-8"))),
         )
-        if sum(len(file.rules) for file in self.files) > MAX_RULES:
-            raise IgnoreRulesError(f"more than {MAX_RULES} ignore rules: merge or remove some")
+        check_bounds(self.files)
 
     @classmethod
     def nonoka(cls) -> IgnorePolicy:
@@ -216,6 +222,23 @@ class IgnorePolicy:
         """
         directory, _, name = path.rpartition(b"/")
         return self.chain(directory).verdict(path, name, is_dir=is_dir) is not Verdict.KEPT
+
+
+def check_bounds(files: Iterable[RuleFile]) -> None:
+    """Refuse rules that could keep the host busy.
+
+    Raises:
+        IgnoreRulesError: the files are too large, or hold too many rules, in all.
+    """
+    rules = content_bytes = 0
+    for file in files:
+        rules, content_bytes = rules + len(file.rules), content_bytes + len(file.content)
+        if rules > MAX_RULES or content_bytes > MAX_RULES_BYTES:
+            raise IgnoreRulesError(
+                f"with {escape_path(file.path)} there are more than {MAX_RULES} ignore rules or "
+                f"{MAX_RULES_BYTES} bytes of them: merge or remove some",
+                path=file.path,
+            )
 
 
 def _check_config(pattern: str) -> None:

@@ -28,7 +28,7 @@ from workseal_host.workspace.model import (
 from workseal_host.workspace.scheme import DigestScheme, workspace_digest
 
 MANIFEST_FORM: Final = "workseal-manifest/1"
-MAX_LINE_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 1 << 24
 
 _ENTRY_KEYS: Final = {"path", "type", "sha256"}
 _HEADER_KEYS: Final = {"form", "scheme", "digest", "policy_digest", "entries", "unreadable", "unstable"}

@@ -63,6 +63,7 @@ class Walk:
         self._stack: list[Frame] = []
         self.rules: dict[bytes, RuleFile] = {}
         self.ignored_by_rule = False
+        self._rule_bytes = 0
         self.leaves = LeafReader(options)
 
     @property
@@ -242,6 +243,9 @@ class Walk:
             raise _bad_rules(path, f"cannot be read ({error.strerror})") from error
         if content is None:
             raise _bad_rules(path, f"is larger than {MAX_RULES_BYTES} bytes")
+        self._rule_bytes += len(content)
+        if self._rule_bytes > MAX_RULES_BYTES:
+            raise _bad_rules(path, f"brings the rules to more than {MAX_RULES_BYTES} bytes")
         file = RuleFile.read(path, content)
         self.rules[path] = file
         frame.chain = frame.outer.enter(file.rules)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _ANY: Final = frozenset(range(256))
@@ -180,12 +181,19 @@ class _Tokenizer:
         return None
 
 
+@lru_cache(maxsize=256)
 def _set(members: frozenset[int], path: bool) -> bytes:
     """Return an expression for one byte of a set; in paths no wildcard matches a slash."""
     allowed = members - {_SLASH} if path else members
     if not allowed:
         return rb"(?!)"
-    return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(allowed)) + b"]"
+    ranges: list[list[int]] = []
+    for byte in sorted(allowed):
+        if ranges and ranges[-1][1] == byte - 1:
+            ranges[-1][1] = byte
+        else:
+            ranges.append([byte, byte])
+    return b"[" + b"".join(b"\\x%02x-\\x%02x" % (first, last) for first, last in ranges) + b"]"
 
 
 def _assemble(tokens: list[_Token]) -> bytes:

@@ -223,7 +223,6 @@ async def test_wrong_token_is_refused_once_and_shows_nowhere(
         with pytest.raises(HostError) as caught:
             await client.host_info()
     assert caught.value.code == "UNAUTHENTICATED"
-    assert "token file" in str(caught.value)
     shown = repr(client) + repr(caught.value) + repr(caught.value.__cause__) + caplog.text
     assert "canary" not in shown
     assert host.calls == ["GetHostInfo"]

@@ -280,6 +280,24 @@ async def test_receipts_in_between_are_taken_along(kit: Kit) -> None:
     assert resumed.by_call_id["c4"].is_verified
 
 
+async def test_receipts_in_between_may_hold_those_of_the_batch_itself(kit: Kit) -> None:
+    (earlier,) = await kit.add(new("c0"))
+    await kit.resume({"c0": kit.answer(earlier)})
+    first, second = await kit.add(new("c1"), new("c2"))
+    one, two = kit.answer(first), kit.answer(second)
+    resumed = await kit.resume({"c1": one, "c2": replace(two, between=(one.envelope,))})
+    assert len(resumed.results) == 2
+
+
+@pytest.mark.parametrize("between", [b"", b"{}", b"\xff"])
+async def test_malformed_receipt_in_between_is_refused(kit: Kit, between: bytes) -> None:
+    (call,) = await kit.add(new("c1"))
+    with pytest.raises(NotVerifiedError) as caught:
+        await kit.resume({"c1": replace(kit.answer(call), between=(between,))})
+    assert caught.value.check == "form"
+    assert await kit.untouched("c1")
+
+
 def _doubt(outcome: Outcome):  # type: ignore[no-untyped-def]
     def change(predicate: ToolExecutionPredicate) -> ToolExecutionPredicate:
         execution = predicate.execution and replace(predicate.execution, result=None, exit_code=None)

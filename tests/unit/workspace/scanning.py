@@ -6,8 +6,10 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,12 +90,16 @@ def run_as_nobody(code: str, *arguments: str, imports: str = "") -> str:
     return answer.stdout
 
 
+@contextmanager
+def reachable_directory() -> Iterator[Path]:
+    """Make a directory that the user without rights can reach, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="workseal-test-", ignore_cleanup_errors=True) as name:
+        yield Path(name).resolve()
+
+
 def let_nobody_in(path: Path) -> None:
-    """Give a directory to the user without rights, and let that user reach it."""
+    """Give a :func:`reachable_directory` and all in it to the user without rights."""
     if os.getuid() != 0:
         return
-    for parent in path.parents:
-        if parent.stat().st_mode & 0o001 == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)
     for each in (path, *path.rglob("*")):
         os.chown(each, NOBODY, NOBODY, follow_symlinks=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.workspace.scanning import ActingHash, let_nobody_in, run_as_nobody, scan, words
+from unit.workspace.scanning import ActingHash, let_nobody_in, reachable_directory, run_as_nobody, scan, words
 from workseal_host.errors import IgnoreRulesError, RootReplacedError, WorkspaceError
 from workseal_host.workspace import frames, walk
 from workseal_host.workspace.ignore import IgnorePolicy
@@ -29,6 +29,12 @@ def workspace(tmp_path: Path) -> Path:
     path = tmp_path / "w"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    with reachable_directory() as path:
+        yield path
 
 
 @pytest.fixture
@@ -198,23 +204,65 @@ def test_file_replaced_by_rename_while_it_is_read_is_read_again(workspace: Path)
     assert result.tree == scan(workspace).tree
 
 
-def test_directory_replaced_by_a_link_while_its_neighbour_is_read_is_not_followed(workspace: Path) -> None:
-    (workspace.parent / "outside").mkdir()
-    (workspace.parent / "outside" / "secret").write_text("x")
-    (workspace / "a").write_text("1")
-    (workspace / "d").mkdir()
+def test_f42_directory_replaced_by_a_link_before_it_is_walked_is_not_followed(workspace: Path) -> None:
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("secret")
+    for name in ("d", "e"):
+        (workspace / name).mkdir()
+        (workspace / name / "f").write_text("mine")
+    read: list[bytes] = []
 
     def act() -> None:
-        if not (workspace / "d").is_symlink():
-            (workspace / "d").rename(workspace.parent / "d")
-            (workspace / "d").symlink_to(workspace.parent / "outside")
+        # Whichever of the two is walked first, the other one is waiting.
+        for name in ("d", "e"):
+            if not (workspace / name).is_symlink():
+                (workspace / name).rename(workspace.parent / name)
+                (workspace / name).symlink_to(outside)
+
+    class Recording(ActingHash):
+        def update(self, data: bytes, /) -> None:
+            read.append(data)
+            super().update(data)
 
     with WorkspaceRoot.open(workspace) as root:
-        result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
+        result = Scanner(root, new_hash=lambda: Recording(act)).scan(ScanLevel.FULL)
     assert [(path, node.type) for path, node in iter_entries(result.tree)] == [
-        (b"a", EntryType.FILE),
         (b"d", EntryType.SYMLINK),
+        (b"e", EntryType.SYMLINK),
     ]
+    assert b"mine" in read
+    assert b"secret" not in read
+
+
+def test_entry_that_was_away_for_a_moment_is_not_left_out(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "a").write_text("1")
+    (workspace / "d").mkdir()
+    expected = scan(workspace).tree
+    away = {b"a", b"d"}
+    real_stat, real_open = os.stat, os.open
+
+    def once_away(path: object) -> None:
+        if path in away:
+            away.discard(path)  # type: ignore[arg-type]
+            raise FileNotFoundError(2, "No such file or directory")
+
+    def stat_(path: object, **options: object) -> os.stat_result:
+        if path == b"a":
+            once_away(path)
+        return real_stat(path, **options)  # type: ignore[arg-type]
+
+    def open_(path: object, *arguments: object, **options: object) -> int:
+        if path == b"d":
+            once_away(path)
+        return real_open(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", stat_)
+    monkeypatch.setattr(os, "open", open_)
+    assert scan(workspace).tree == expected
+    assert not away
 
 
 def test_directory_that_never_settles_is_unstable_and_keeps_what_is_known(workspace: Path) -> None:
@@ -258,25 +306,25 @@ def test_rules_file_that_vanished_again_is_not_in_the_policy(workspace: Path) ->
     assert result.policy.files == ()
 
 
-def test_directory_that_may_be_listed_but_not_searched_is_unreadable(workspace: Path) -> None:
-    (workspace / "d").mkdir()
-    (workspace / "d" / "f").write_text("1")
-    (workspace / "d" / ".worksealignore").write_text("f\n")
-    let_nobody_in(workspace)
-    (workspace / "d").chmod(0o444)
+def test_directory_that_may_be_listed_but_not_searched_is_unreadable(reachable: Path) -> None:
+    (reachable / "d").mkdir()
+    (reachable / "d" / "f").write_text("1")
+    (reachable / "d" / ".worksealignore").write_text("f\n")
+    let_nobody_in(reachable)
+    (reachable / "d").chmod(0o444)
     out = run_as_nobody(
         """
         result = Scanner(WorkspaceRoot.open(sys.argv[1])).scan()
         print([(p, str(n.type)) for p, n in iter_entries(result.tree)], result.unreadable, result.unstable)
         """,
-        str(workspace),
+        str(reachable),
     )
     assert out.strip() == "[(b'd', 'unreadable')] [b'd'] []"
 
 
-def test_root_that_may_not_be_searched_is_refused(workspace: Path) -> None:
-    (workspace / "f").write_text("1")
-    let_nobody_in(workspace)
+def test_root_that_may_not_be_searched_is_refused(reachable: Path) -> None:
+    (reachable / "f").write_text("1")
+    let_nobody_in(reachable)
     out = run_as_nobody(
         """
         root = WorkspaceRoot.open(sys.argv[1])
@@ -287,7 +335,7 @@ def test_root_that_may_not_be_searched_is_refused(workspace: Path) -> None:
             print(type(error).__name__, error)
         os.chmod(sys.argv[1], 0o755)
         """,
-        str(workspace),
+        str(reachable),
     )
     assert out.startswith("WorkspaceError")
 

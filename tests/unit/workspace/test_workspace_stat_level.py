@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from workseal_host.workspace import mounts
 from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.mounts import BEHAVING_FILE_SYSTEMS, file_system_type, parse_mountinfo
 from workseal_host.workspace.root import WorkspaceRoot
-from workseal_host.workspace.scan import ScanLevel, Scanner
+from workseal_host.workspace.scan import ScanLevel, Scanner, ScanResult
 from workseal_host.workspace.statcache import (
     SLACK_NS,
     MemoryStatCache,
@@ -170,6 +170,80 @@ def test_unstable_file_never_enters_the_cache(workspace: Path) -> None:
     assert first.tree.digest != second.tree.digest
 
 
+class RecordingCache:
+    """A cache that answers everything, wrongly, and records what it was given."""
+
+    def __init__(self, answer: bytes | None = None) -> None:
+        self.answer = answer
+        self.given: list[StatIdentity] = []
+
+    def begin(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def get(self, identity: StatIdentity) -> bytes | None:
+        return self.answer
+
+    def put(self, identity: StatIdentity, digest: bytes) -> None:
+        self.given.append(identity)
+
+
+def _scan_with(
+    cache: RecordingCache, workspace: Path, level: ScanLevel, act: Callable[[], None]
+) -> ScanResult:
+    with WorkspaceRoot.open(workspace) as root:
+        clock = lambda: file_clock_ns() + LATER_NS  # noqa: E731
+        return Scanner(root, cache=cache, clock_ns=clock, new_hash=lambda: ActingHash(act)).scan(level)
+
+
+@pytest.mark.usefixtures("behaving")
+def test_cache_is_given_what_was_read_and_held_still(workspace: Path) -> None:
+    cache = RecordingCache()
+    (workspace / "a").write_text("1")
+    (workspace / "l").symlink_to("a")
+    _scan_with(cache, workspace, STAT, lambda: None)
+    status = (workspace / "a").stat()
+    assert cache.given == [
+        (
+            status.st_dev,
+            status.st_ino,
+            status.st_mode,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+    ]
+
+
+@pytest.mark.usefixtures("behaving")
+def test_cache_is_not_given_what_did_not_hold_still(workspace: Path) -> None:
+    cache = RecordingCache()
+    (workspace / "a").write_text("1")
+    sizes = iter(range(2, 1000))
+    _scan_with(cache, workspace, STAT, lambda: os.truncate(workspace / "a", next(sizes)))
+    assert cache.given == []
+
+
+@pytest.mark.usefixtures("behaving")
+def test_full_does_not_ask_the_cache(workspace: Path) -> None:
+    (workspace / "a").write_text("1")
+    wrong = RecordingCache(answer=b"\0" * 32)
+    honest = _scan_with(RecordingCache(), workspace, FULL, lambda: None)
+    assert _scan_with(wrong, workspace, FULL, lambda: None).tree == honest.tree
+    assert _scan_with(wrong, workspace, STAT, lambda: None).tree != honest.tree
+
+
+def test_cache_is_neither_asked_nor_given_where_the_clock_is_not_known(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounts, "file_system_type", lambda _fd: "nfs4")
+    (workspace / "a").write_text("1")
+    cache = RecordingCache(answer=b"\0" * 32)
+    honest = _scan_with(RecordingCache(), workspace, FULL, lambda: None)
+    assert _scan_with(cache, workspace, STAT, lambda: None).tree == honest.tree
+    assert cache.given == []
+
+
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "9p", "vfat", "tmpfs", ""])
 def test_scan_is_full_on_file_systems_whose_clock_is_not_known(
     kind: str, workspace: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +252,24 @@ def test_scan_is_full_on_file_systems_whose_clock_is_not_known(
     (workspace / "a").write_text("1")
     assert [bench.reads_of(), bench.reads_of()] == [1, 1]
     assert bench.scanner.scan(STAT).level is FULL
+
+
+def test_every_file_system_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = iter(["nfs4", "ext4", "xfs"])
+    monkeypatch.setattr(mounts, "file_system_type", lambda _fd: next(kinds))
+    (tmp_path / "f").touch()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        trust = mounts.ClockTrust()
+        assert not trust.of_directory(fd, 1)
+        assert not trust.any_trusted
+        assert trust.of_directory(fd, 2)
+        assert trust.of_entry(fd, b"f", 3)
+        assert not trust.of_entry(fd, b"gone", 4)
+        assert not trust.of_entry(fd, b"f", 1)
+        assert trust.any_trusted
+    finally:
+        os.close(fd)
 
 
 def test_mountinfo_is_parsed_whatever_the_optional_fields() -> None:
