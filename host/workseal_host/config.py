@@ -37,6 +37,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # Four of them, each byte replaced by three, fit a gRPC message of 4 MiB.
 _MAX_KEPT_BYTES = 256 * 1024
+# Its receipts say that a person ran the command; no tool of the daemon may say so.
+_RUN_TOOL = "run"
 _MAX_SECONDS = 24 * 3600.0
 
 
@@ -257,6 +259,8 @@ def _tools(table: _Table | None, default_timeout_s: float) -> Iterator[CommandTo
             raise ConfigError(
                 "a tool's name is a letter, then at most 63 letters, digits, '_' or '-'", key=f"tools.{name}"
             )
+        if name == _RUN_TOOL:
+            raise ConfigError("names what `workseal run` does: choose another name", key=f"tools.{name}")
         tool = cast(_Table, table).table(name)
         yield _tool(name, cast(_Table, tool), default_timeout_s)
 

@@ -72,6 +72,8 @@ async def _serve(engine: Engine, told: _Told, announce: Callable[[str], None]) -
             await server.start()
             announce(_ready_line(engine, port))
             log.info("serving", socket=str(engine.place.socket), isolation=engine.isolation.kind)
+            if engine.isolation.reason:
+                log.warning("tools run without a sandbox", reason=engine.isolation.reason)
             await _first(told.once, engine.pipeline.root_replaced)
         await _wind_down(server, engine, told)
     finally:

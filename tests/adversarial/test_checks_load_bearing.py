@@ -198,3 +198,15 @@ def test_switching_off_any_other_check_does_not_let_it_pass(scene: Scene, check:
         if other not in (check, "form", "statement"):
             with pytest.raises(NotVerifiedError):
                 scene.verifier(without=other).verify(envelope, expectation, result=result)
+
+
+@pytest.mark.parametrize("off", ["call", "challenge"])
+def test_f40_even_without_that_check_a_used_receipt_is_not_taken_for_another_call(
+    scene: Scene, off: str
+) -> None:
+    receipt = scene.ledger.add()
+    scene.verifier().verify(receipt, expect(), result=RESULT)
+    other = expect(tool_call_id="c-2") if off == "call" else expect(challenge="another")
+    with pytest.raises(NotVerifiedError) as refusal:
+        scene.verifier(without=off).verify(receipt, other, result=RESULT)
+    assert (refusal.value.check, refusal.value.reason) == ("chain", "already-used")

@@ -245,6 +245,10 @@ def test_bytes_that_are_no_envelope_are_refused(name: str) -> None:
     assert error.check == "form"
 
 
+def test_too_large_is_said_before_anything_is_read() -> None:
+    assert refused(RAW["too large"]).reason == "size"
+
+
 @given(st.binary(max_size=2000))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_end_in_one_typed_error(data: bytes) -> None:

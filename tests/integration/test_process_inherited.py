@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.toolbox import NO_ISOLATION, Toolbox, bubblewrap, needs_bubblewrap, processes_named
+from fakes.toolbox import NO_ISOLATION, Toolbox, bubblewrap, needs_bubblewrap, processes_named, until
 from workseal_host.execution.inherited import run_inherited
 from workseal_host.execution.registry import ToolResult
 
@@ -195,17 +195,21 @@ class TestTerminal:
 
 async def test_cancelling_ends_the_command(box: Toolbox) -> None:
     cancelled = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.3, cancelled.set)
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        result = await run_inherited(
-            ["sleep", "60"],
-            root=box.root,
-            environment=os.environ,
-            isolation=box.isolation,
-            cancelled=cancelled,
-            streams=(null, null, null),
+        running = asyncio.create_task(
+            run_inherited(
+                ["sh", "-c", "touch started; exec sleep 60"],
+                root=box.root,
+                environment=os.environ,
+                isolation=box.isolation,
+                cancelled=cancelled,
+                streams=(null, null, null),
+            )
         )
+        await until((box.path / "started").exists)
+        cancelled.set()
+        result = await running
     finally:
         os.close(null)
     assert (result.cancelled, result.signal) == (True, signal.SIGTERM)

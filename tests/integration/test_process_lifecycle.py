@@ -73,7 +73,7 @@ async def test_exit_code_and_signal_are_two_things(
 async def test_a_time_out_says_how_the_process_ended(
     box: Toolbox, command: str, code: int | None, number: int | None
 ) -> None:
-    result = await box.bash(command, timeout_s=0.3, kill_grace_s=0.5)
+    result = await box.bash(command, timeout_s=1.5, kill_grace_s=0.5)
     assert (result.exit_code, result.signal, result.timed_out, result.cancelled) == (
         code,
         number,

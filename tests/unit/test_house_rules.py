@@ -15,7 +15,7 @@ import pytest
 from support.source import PROJECT, Module, modules, project_files, text_files
 
 MAX_FUNCTION_LINES = 60
-# Where whatever was raised becomes an answer: of an RPC, of a task, of the process. Elsewhere errors are typed.
+# Where whatever was raised becomes an answer: of an RPC, of a task, of the process. Else errors are typed.
 BOUNDARIES = {
     "host/workseal_host/service/interceptors.py",
     "host/workseal_host/coordination/calls.py",
@@ -162,6 +162,15 @@ def test_every_document_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (PROJECT / "mkdocs.yml").read_text()))
     there = {str(path.relative_to(PROJECT / "docs")) for path in (PROJECT / "docs").rglob("*.md")}
     assert listed == there
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs" / "security.md").read_text()))
+    there = set()
+    for path in (PROJECT / "tests" / "adversarial").glob("*.py"):
+        there |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Function)}
+    assert named
+    assert not named - there
 
 
 def test_scripts_can_be_run() -> None:

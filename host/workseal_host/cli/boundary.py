@@ -27,6 +27,7 @@ from workseal_host.cli.codes import (
     USAGE,
     exit_code,
 )
+from workseal_host.errors import ConfigError
 
 _TRACEBACK_VARIABLE: Final = "WORKSEAL_TRACEBACK"
 
@@ -61,6 +62,7 @@ def guarded(verb: str, command: Callable[[], object]) -> int:
     Raises:
         ModuleNotFoundError: a dependency is not installed.
     """
+    _have_streams()
     _write_utf8()
     try:
         code = _run(command)
@@ -104,6 +106,9 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
         case ReaderGoneError() | BrokenPipeError():
             _drop_stdout()
             return READER_GONE
+        case ConfigError() if error.key:
+            say(f"{error.key}: {error}")
+            return exit_code(error)
         case WorksealError():
             say(str(error))
             return exit_code(error)
@@ -132,6 +137,16 @@ def _show_usage(error: click.UsageError) -> None:
 def _os_words(error: OSError) -> str:
     what = error.strerror or type(error).__name__
     return what if error.filename is None else f"{os.fsdecode(error.filename)}: {what}"
+
+
+def _have_streams() -> None:
+    """Open what the caller has closed: else a database or a socket would become somebody's stdin."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _write_utf8() -> None:

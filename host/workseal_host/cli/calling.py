@@ -17,8 +17,9 @@ from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostInfo, HostResult, Selector
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE
-from workseal_host.cli.connect import accept, client_of
+from workseal_host.cli.connect import client_of
 from workseal_host.cli.locate import Located
+from workseal_host.cli.trusted import accept
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from workseal.state import state_dir
 
+_MAX_SECONDS: Final = 24 * 3600.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -53,6 +54,31 @@ def socket_option(command: _Command) -> _Command:
 def json_option(command: _Command) -> _Command:
     """Add ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def timeout_option(default: str) -> Callable[[_Command], _Command]:
+    """Add ``--timeout`` in seconds.
+
+    Args:
+        default: what holds without it, in words.
+    """
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=float,
+        callback=_checked_seconds,
+        metavar="S",
+        help=f"End it after this many seconds.  [default: {default}]",
+    )
+
+
+def _checked_seconds(
+    _context: click.Context, _parameter: click.Parameter, value: float | None
+) -> float | None:
+    # Written so that NaN, which compares as false, is refused too.
+    if value is not None and not 0 < value <= _MAX_SECONDS:
+        raise click.BadParameter(f"a time-out is more than 0 and at most {_MAX_SECONDS:.0f} seconds")
+    return value
 
 
 def host_options(command: _Command) -> _Command:

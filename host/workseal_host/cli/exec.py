@@ -15,7 +15,7 @@ from workseal.canonical import parse_json
 from workseal.errors import InvalidInputError, StoreError
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
-from workseal_host.cli.common import echo_json, host_options, json_option
+from workseal_host.cli.common import echo_json, host_options, json_option, timeout_option
 from workseal_host.cli.locate import locate
 from workseal_host.cli.output_file import check_output, lies_inside, write_output
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
@@ -44,13 +44,7 @@ _DIGEST_PREFIX: Final = "sha256:"
     metavar="DIGEST",
     help="Refuse unless the workspace has this digest, as `workseal digest` prints it.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    help="End the tool after this many seconds.  [default: the tool's own]",
-)
+@timeout_option("of the tool")
 @click.option(
     "--receipt",
     "receipt_file",

@@ -17,11 +17,12 @@ from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostResult
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
-from workseal_host.cli.connect import accept, client_of
+from workseal_host.cli.connect import client_of
 from workseal_host.cli.locate import Located
 from workseal_host.cli.progress import Waiting
 from workseal_host.cli.running import Ended, Order, notes_of
 from workseal_host.cli.signals import Interruptions
+from workseal_host.cli.trusted import accept
 from workseal_host.engine import isolation_of
 from workseal_host.errors import HostError, IsolationError
 from workseal_host.execution.inherited import NO_TIMEOUT_S, run_inherited

@@ -26,7 +26,7 @@ def check_output(path: Path) -> None:
         InvalidInputError: it could not.
     """
     if os.fspath(path) == "-":
-        raise InvalidInputError("stdout belongs to the tool: name a file (/dev/fd/3 will do)", field="file")
+        raise InvalidInputError("stdout has its own use here: name a file (/dev/fd/3 will do)", field="file")
     if path.is_dir():
         raise InvalidInputError(f"{path} is a directory: name a file", field="file")
     target = path if _is_special(path) else Path(os.path.realpath(path)).parent

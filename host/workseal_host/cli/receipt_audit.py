@@ -20,8 +20,8 @@ from workseal.receipt.changes import prove_changes
 from workseal.receipt.policy import Expectation
 from workseal.receipt.predicate import KeyRotationPredicate, ToolExecutionPredicate
 from workseal.receipt.statement import Statement
-from workseal_host.cli.connect import own_verifier
 from workseal_host.cli.receipt_source import Entry, ReceiptSource
+from workseal_host.cli.trusted import own_verifier
 
 _COUNTS: Final = ("created", "modified", "deleted")
 _IDS: Final = ("session_id", "tool_call_id")

@@ -15,7 +15,7 @@ import click
 from workseal.errors import InvalidInputError, StoreError
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE
-from workseal_host.cli.common import socket_option, state_option
+from workseal_host.cli.common import socket_option, state_option, timeout_option
 from workseal_host.cli.locate import locate_held
 from workseal_host.cli.output_file import check_output, lies_inside, write_output
 
@@ -46,13 +46,7 @@ _HINT: Final = (
     help="Write the receipt here.",
 )
 @click.option("--challenge", metavar="C", help="32 random bytes in base64url, bound into the receipt.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    help="End the command after this many seconds.  [default: never]",
-)
+@timeout_option("never")
 @click.option(
     "--isolation", type=click.Choice(["auto", "bubblewrap", "none"]), help="In place of the configured one."
 )

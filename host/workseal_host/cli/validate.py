@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from workseal.cli.output import safe
 from workseal_host.cli.common import echo_json, json_option
 from workseal_host.config import load_config
 
@@ -31,6 +32,5 @@ def validate_command(config_file: Path | None, workspace: Path | None, as_json: 
     if as_json:
         echo_json({"valid": True, "file": config.source, "tools": tools})
     else:
-        click.echo(
-            f"{config.source or 'no file; the defaults'}: good, {len(tools)} tools ({', '.join(tools)})"
-        )
+        where = safe(config.source or "no file, the defaults")
+        click.echo(f"{where}: good, {len(tools)} tools ({', '.join(tools)})")

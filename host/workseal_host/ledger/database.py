@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 
 import aiosqlite
 
+from workseal.state import sync_directory
 from workseal_host.errors import LedgerError
 from workseal_host.ledger.schema import APPLICATION_ID, MIGRATIONS
 
 _Value = TypeVar("_Value")
+# A journal mode is a change of the file: only once it is known to be a ledger.
 _PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF")
 _DAMAGED = (
     "the file is damaged: put it back from a backup, or move it away and start again. Either begins a new"
@@ -86,6 +88,11 @@ class Connection:
         async with self._db.executemany(sql, rows):
             pass
 
+    async def set_up(self, pragmas: Sequence[str]) -> None:
+        """Apply pragmas."""
+        for pragma in pragmas:
+            await self.run(f"PRAGMA {pragma}")
+
     async def close(self) -> None:
         """Close the connection."""
         await self._db.close()
@@ -107,12 +114,12 @@ class Database:
             LedgerError: it cannot be used, is damaged, foreign, or of a newer version.
         """
         with ledger_errors(f"cannot open the ledger {path}"):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.fchmod(descriptor, 0o600)
-            os.close(descriptor)
-            writer = await _connect(path, _PRAGMAS)
+            _make_private(path)
+            writer = await _connect(path, ())
             try:
-                await _migrate(writer, path)
+                await _require_ledger(writer, path)
+                await writer.set_up(_PRAGMAS)
+                await _migrate(writer)
                 reader = await _connect(path, ("query_only = ON", "trusted_schema = OFF"))
             except BaseException:
                 await writer.close()
@@ -197,8 +204,7 @@ class Database:
 async def _connect(path: Path, pragmas: Sequence[str], *, read_only: bool = False) -> Connection:
     connection = Connection(await aiosqlite.connect(_uri(path, read_only), uri=True, isolation_level=None))
     try:
-        for pragma in pragmas:
-            await connection.run(f"PRAGMA {pragma}")
+        await connection.set_up(pragmas)
     except BaseException:
         await connection.close()
         raise
@@ -209,8 +215,17 @@ def _uri(path: Path, read_only: bool) -> str:
     return path.absolute().as_uri() + ("?mode=ro" if read_only else "")
 
 
-async def _migrate(db: Connection, path: Path) -> None:
-    await db.run("BEGIN IMMEDIATE")
+def _make_private(path: Path) -> None:
+    """Make the file where there is none, and readable by nobody else in any case."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    sync_directory(path.parent)
+
+
+async def _require_ledger(db: Connection, path: Path) -> None:
     version = (await db.one("PRAGMA user_version"))[0]
     application = (await db.one("PRAGMA application_id"))[0]
     tables = (await db.one("SELECT count(*) FROM sqlite_schema"))[0]
@@ -220,6 +235,11 @@ async def _migrate(db: Connection, path: Path) -> None:
         raise LedgerError(
             f"the ledger {path} was written by a newer Workseal (version {version}); upgrade Workseal"
         )
+
+
+async def _migrate(db: Connection) -> None:
+    await db.run("BEGIN IMMEDIATE")
+    version = (await db.one("PRAGMA user_version"))[0]
     for script in MIGRATIONS[version:]:
         for statement in _statements(script):
             await db.run(statement)

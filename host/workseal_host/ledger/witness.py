@@ -47,7 +47,9 @@ class Witness:
         """Note a committed entry. A failure is logged: it only weakens the check of a restored ledger."""
         temporary = self._path.with_suffix(".new")
         try:
-            temporary.write_text(json.dumps(asdict(seen)))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(temporary, flags, 0o600), "w", encoding="ascii") as file:
+                json.dump(asdict(seen), file)
             os.replace(temporary, self._path)
         except OSError as error:
             log.warning("cannot write the witness", path=str(self._path), error=str(error))

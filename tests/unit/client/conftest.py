@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from client_kit import Connect
 
 from fakes.host import TOKEN, FakeHost, Serving
 from workseal.client import HostClient
@@ -19,9 +20,6 @@ def host() -> FakeHost:
 async def serving(host: FakeHost, tmp_path: Path) -> AsyncIterator[Serving]:
     async with Serving(host, str(tmp_path / "h.sock")) as serving:
         yield serving
-
-
-Connect = Callable[..., HostClient]
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from client_kit import Connect
 
-from conftest import Connect
 from fakes.host import EndStream, FakeHost, RpcFault, Serving
 from fakes.relay import Relay
 from workseal.calls import ToolCall, new_challenge

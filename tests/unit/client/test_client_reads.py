@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from client_kit import Connect
 
-from conftest import Connect
 from fakes.host import CHAIN_ID, TOKEN, WORKSPACE_ID, EndStream, FakeHost, RpcFault, Serving
 from workseal.calls import PathExpectation, Precondition, ToolCall
 from workseal.client import Deadlines, HostClient

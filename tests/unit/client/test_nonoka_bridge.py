@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from resume_kit import TERMS, Kit
 
+from fakes.host import TOKEN, FakeHost, Serving
 from fakes.signing import refused
+from workseal.client import HostClient
 from workseal.errors import InvalidInputError, NotVerifiedError, ResumeError
 from workseal.integrations.nonoka import VerifiedResume
 from workseal.integrations.nonoka.shape import receipt_shape
@@ -181,6 +184,26 @@ async def test_verified_receipt_reaches_the_runner(bridge: VerifiedResume, kit: 
     (given,) = runner.given
     assert given["c1"]["artifact_ref"].startswith("urn:workseal:receipt:sha256:")
     assert "attestation" not in given["c1"]
+
+
+async def test_host_runs_what_the_session_waits_for(
+    bridge: VerifiedResume, kit: Kit, runner: StandIn, tmp_path: Path
+) -> None:
+    runner.states["s"] = paused(assistant(("c1", "write_file"), ("c2", "read_file")))
+    host, socket = FakeHost(kit.signer), str(tmp_path / "h.sock")
+    async with Serving(host, socket), HostClient(socket, token=TOKEN) as client:
+        events = [event async for event in bridge.run(AGENT, None, "s", client, timeout_s=5)]
+    assert events == ["final"]
+    assert host.runs == ["write_file", "read_file"]
+    assert list(runner.given[0]) == ["c1", "c2"]
+
+
+async def test_raw_result_of_a_read_only_call_is_bare_text(
+    bridge: VerifiedResume, kit: Kit, runner: StandIn
+) -> None:
+    runner.states["s"] = paused(assistant(("c1", "read_file")))
+    await resume(bridge, {"c1": RawResult("contents")})
+    assert runner.given == [{"c1": "contents"}]
 
 
 async def test_nothing_unverified_reaches_the_runner(

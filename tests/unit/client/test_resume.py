@@ -433,6 +433,17 @@ async def test_crash_between_record_and_results_can_be_resumed(kit: Kit) -> None
     assert (await kit.resume({"c1": answer})).by_call_id["c1"].is_verified
 
 
+async def test_store_that_loses_results_is_found_out(kit: Kit) -> None:
+    (call,) = await kit.add(new("c1"))
+
+    async def lose(*_: object) -> tuple[int, ...]:
+        return (1,)
+
+    kit.store.settle = lose  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoreError, match="lost"):
+        await kit.resume({"c1": kit.answer(call)})
+
+
 async def test_faster_process_wins_and_its_result_is_returned(kit: Kit) -> None:
     (call,) = await kit.add(new("c1"))
     answer = kit.answer(call)

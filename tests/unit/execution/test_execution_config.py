@@ -112,6 +112,7 @@ def test_a_command_tool_is_undeclared_means_mutating_exclusive_and_stateful() ->
         pytest.param(
             TOOL.replace("lint", "bash") + SCHEMA.replace("lint", "bash"), "tools.bash", id="built-in-name"
         ),
+        pytest.param("[tools.run]\ndescription = 'd'\nargv = ['p']", "tools.run", id="reserved-name"),
         pytest.param("scheme = ", "", id="not-toml"),
     ],
 )

@@ -287,6 +287,16 @@ def test_an_earlier_receipt_is_taken_if_a_known_one_follows_it(client: Client) -
     assert client.verify(first, "c-1").done
 
 
+def test_an_earlier_receipt_that_the_known_one_does_not_follow_is_a_fork(client: Client) -> None:
+    other_past = replace(client.ledger)
+    client.call("c-1")
+    strict_before = client.ledger.state
+    client.verify(client.call("c-2"), "c-2", before_mode="strict", before_digest=strict_before)
+    client.ledger = other_past
+    receipt = client.call("c-1", reason="another history")
+    assert reason_of(lambda: client.verify(receipt, "c-1")) == "chain/fork"
+
+
 def test_another_chain_is_refused_until_the_user_forgets_the_first(client: Client) -> None:
     client.verify(client.call())
     client.ledger = Ledger(client.ledger.key, chain_id="chain-of-a-new-ledger")

@@ -178,6 +178,7 @@ CONTRADICTIONS: dict[str, Any] = {
     "created without its state": lambda p: replace(
         p, workspace=replace(p.workspace, created=(ChangedEntry("a", ChangeKind.CREATED, None, None),))
     ),
+    "list where a tuple belongs": lambda p: replace(p, policy=Policy(restored=["a"])),  # type: ignore[arg-type]
     "modified among the created": lambda p: replace(
         p, workspace=replace(p.workspace, created=(modified("a"),))
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 NAMES = (
     b"a", b"b", b"ab", b"abc", b"a.c", b"a.log", b"b.log", b"build", b"keep", b"x y", b"a ", b"-", b"a-c",
     b"\xc3\xa9", b"e\xcc\x81", b"\xff", b"#a",
-    b"!a", b"[a]", b"a]", b"a\\b", b"*", b"A", b"0", b"a\tb", b"ba",
+    b"!a", b"[a]", b"a]", b"a\\b", b"a\\", b"*", b"A", b"0", b"a\tb", b"ba",
 )  # fmt: skip
 
 FIXED_RULES = (
@@ -46,6 +46,8 @@ FIXED_RULES = (
     b"[\\]a]\n",
     b"[--0]\n",
     b"a\\ \n",
+    b"a\\\\ \n",
+    b"a\\\\\\ \n",
     b"a \n",
     b"a   \n",
     b"\\#a\n\\!a\n",

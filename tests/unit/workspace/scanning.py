@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,13 @@ def words(before: Directory, after: Directory) -> list[str]:
     return [
         f"{change.kind} {change.path.decode('utf-8', 'surrogateescape')}" for change in diff(before, after)
     ]
+
+
+def wait_for_tick() -> None:
+    """Wait until the clock that stamps files has moved on."""
+    now = file_clock_ns()
+    while file_clock_ns() == now:
+        time.sleep(0.001)
 
 
 class ActingHash:

@@ -67,6 +67,23 @@ def test_hostile_pattern_is_answered_at_once(pattern: bytes, path: bool, text: b
     assert expression.fullmatch(text) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (b"a ", b"a"),
+        (b"a\\ ", b"a "),
+        (b"a\\  ", b"a "),
+        (b"a\\\\ ", b"a\\"),
+        (b"a\\\\\\ ", b"a\\ "),
+        (b"a\r", b"a"),
+    ],
+)
+def test_trailing_spaces_count_only_when_escaped(line: bytes, name: bytes) -> None:
+    rule = parse_rule(line)
+    assert rule is not None
+    assert (rule.literal == name) if rule.literal else (rule.pattern and rule.pattern.fullmatch(name))
+
+
 @pytest.mark.parametrize("pattern", [b"[", b"a[b", b"a\\", b"[[:nope:]]", b"[a-", b"[\\", b"[[:alpha:"])
 def test_f52_malformed_pattern_matches_nothing(pattern: bytes) -> None:
     rule = parse_rule(pattern)

@@ -12,9 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from unit.workspace.scanning import ActingHash, let_nobody_in, reachable_directory, run_as_nobody, scan, words
+from unit.workspace.scanning import (
+    ActingHash,
+    let_nobody_in,
+    reachable_directory,
+    run_as_nobody,
+    scan,
+    wait_for_tick,
+    words,
+)
 from workseal_host.errors import IgnoreRulesError, RootReplacedError, WorkspaceError
-from workseal_host.workspace import frames, walk
+from workseal_host.workspace import frames, mounts, walk
 from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.manifest import iter_entries
 from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
@@ -83,25 +91,93 @@ def test_deeper_than_bearable_is_refused(workspace: Path, monkeypatch: pytest.Mo
     assert caught.value.path == b"a/b/c"
 
 
-def test_directory_moved_while_it_was_closed_to_save_descriptors(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("parents_too", [False, True], ids=["child moved", "parents moved too"])
+def test_directory_moved_while_its_parents_were_closed_to_save_descriptors(
+    parents_too: bool, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "MAX_OPEN", 2)
     (workspace / "a" / "b" / "c" / "d").mkdir(parents=True)
     (workspace / "a" / "b" / "c" / "d" / "f").write_text("1")
-    (workspace / "a" / "z").write_text("2")
-    (workspace / "keep").write_text("3")
-    moved = workspace.parent / "moved"
+    (workspace / "a" / "b" / "z").mkdir()
 
     def act() -> None:
-        if not moved.exists() and (workspace / "a" / "b" / "c").exists():
-            (workspace / "a" / "b" / "c" / "d").rename(workspace / "d2")
-            (workspace / "a").rename(moved)
+        if (workspace / "a" / "b" / "c").exists():
+            (workspace / "a" / "b" / "c").rename(workspace / "c")
+            if parents_too:
+                (workspace / "a").rename(workspace.parent / "a")
 
     with WorkspaceRoot.open(workspace) as root:
+        before = set(os.listdir("/dev/fd"))
         result = Scanner(root, new_hash=lambda: ActingHash(act)).scan(ScanLevel.FULL)
-    # Everything was moved away: what is left is what lies there now.
-    assert [path for path, _ in iter_entries(result.tree)] == [b"d2", b"d2/f", b"keep"]
+        assert set(os.listdir("/dev/fd")) == before
+    # Directories that cannot be found again are gone from here, and the root was listed once more.
+    assert result.settled
+    assert result.tree == scan(workspace).tree
+
+
+def test_directory_that_cannot_be_found_again_is_unstable(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MAX_OPEN", 2)
+    monkeypatch.setattr(frames, "_open_same", lambda *_: -1)
+    (workspace / "a" / "b" / "c").mkdir(parents=True)
+    result = scan(workspace)
+    assert result.unstable == [b"a"]
+    assert result.entries == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("scandir", "cannot list d"), ("open", "cannot open the directory d"), ("stat", "cannot read f")],
+)
+def test_error_that_is_no_lack_of_rights_is_refused_and_named(
+    place: str, message: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "d").mkdir()
+    (workspace / "f").write_text("1")
+    inode = (workspace / "d").stat().st_ino
+    real = getattr(os, place)
+
+    def failing(what: object, *arguments: object, **options: object) -> object:
+        if what == {"open": b"d", "stat": b"f"}.get(place) or (
+            isinstance(what, int) and os.fstat(what).st_ino == inode
+        ):
+            raise OSError(5, "Input/output error")
+        return real(what, *arguments, **options)
+
+    monkeypatch.setattr(os, place, failing)
+    with WorkspaceRoot.open(workspace) as root, pytest.raises(WorkspaceError, match=message):
+        Scanner(root).scan()
+
+
+@pytest.mark.parametrize(
+    ("denied", "expected"),
+    [("open", [(b"d", EntryType.UNREADABLE), (b"f", EntryType.UNREADABLE)]), ("scandir", None)],
+)
+def test_lack_of_rights_is_recorded(
+    denied: str,
+    expected: list[tuple[bytes, EntryType]] | None,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same as with a user without rights, whoever runs this."""
+    (workspace / "d").mkdir()
+    (workspace / "f").write_text("1")
+    inode = (workspace / "d").stat().st_ino
+    real = getattr(os, denied)
+
+    def failing(what: object, *arguments: object, **options: object) -> object:
+        if what in (b"d", b"f") if denied == "open" else os.fstat(what).st_ino == inode:  # type: ignore[arg-type]
+            raise PermissionError(13, "Permission denied")
+        return real(what, *arguments, **options)
+
+    monkeypatch.setattr(os, denied, failing)
+    result = scan(workspace)
+    assert [(path, node.type) for path, node in iter_entries(result.tree)] == (
+        expected or [(b"d", EntryType.UNREADABLE), (b"f", EntryType.FILE)]
+    )
+    assert result.unreadable == ([b"d", b"f"] if expected else [b"d"])
+    assert not result.settled
 
 
 def test_many_files(workspace: Path) -> None:
@@ -175,10 +251,12 @@ def test_file_that_grows_without_end_is_read_a_bounded_number_of_times(workspace
     assert lookup(result.tree, b"log") is not None
 
 
-def test_file_that_changes_once_while_it_is_read_is_read_again(workspace: Path) -> None:
+@pytest.mark.parametrize("text", ["22", "2", ""], ids=["longer", "as long", "shorter"])
+def test_file_that_changes_once_while_it_is_read_is_read_again(text: str, workspace: Path) -> None:
     file = workspace / "a"
     file.write_text("1")
-    changes = iter(["22"])
+    wait_for_tick()
+    changes = iter([text])
 
     def act() -> None:
         text = next(changes, None)
@@ -261,7 +339,11 @@ def test_entry_that_was_away_for_a_moment_is_not_left_out(
 
     monkeypatch.setattr(os, "stat", stat_)
     monkeypatch.setattr(os, "open", open_)
-    assert scan(workspace).tree == expected
+    monkeypatch.setattr(mounts, "file_system_type", lambda _fd: "ext4")
+    with WorkspaceRoot.open(workspace) as root:
+        # A clock that runs ahead, so that nothing but the absence itself asks for another look.
+        scanner = Scanner(root, clock_ns=lambda: file_clock_ns() + 10_000_000_000)
+        assert scanner.scan().tree == expected
     assert not away
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.workspace.scanning import ActingHash, CountingHash, words
+from unit.workspace.scanning import ActingHash, CountingHash, wait_for_tick, words
 from workseal_host.workspace import mounts
 from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.mounts import BEHAVING_FILE_SYSTEMS, file_system_type, parse_mountinfo
@@ -127,17 +127,11 @@ def test_change_is_seen(change: object, workspace: Path, bench: Bench) -> None:
     (workspace / "a").write_text("1")
     bench.scanner.scan(STAT)
     before = bench.scanner.scan(STAT).tree
-    _wait_for_tick()
+    wait_for_tick()
     change(workspace / "a")  # type: ignore[operator]
     after = bench.scanner.scan(STAT).tree
     assert words(before, after) == ["modified a"]
     assert after == bench.scanner.scan(FULL).tree
-
-
-def _wait_for_tick() -> None:
-    now = file_clock_ns()
-    while file_clock_ns() == now:
-        time.sleep(0.001)
 
 
 @pytest.mark.usefixtures("behaving")
@@ -147,7 +141,7 @@ def test_change_of_rules_does_not_make_the_cache_wrong(workspace: Path, bench: B
     everything = bench.scanner.scan(STAT)
     (workspace / ".worksealignore").write_text("b\n")
     bench.scanner.scan(STAT)
-    _wait_for_tick()
+    wait_for_tick()
     (workspace / "b").write_text("3")
     (workspace / ".worksealignore").unlink()
     assert words(everything.tree, bench.scanner.scan(STAT).tree) == ["modified b"]
