@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from support.command import Command
 from support.daemon import Daemon
 
 DaemonFactory = Callable[..., Daemon]
@@ -41,6 +43,14 @@ def daemons(tmp_path: Path) -> Iterator[DaemonFactory]:
 def daemon(daemons: DaemonFactory, workspace: Path) -> Daemon:
     """A host on an empty workspace."""
     return daemons(workspace)
+
+
+@pytest.fixture
+def workseal(tmp_path: Path) -> Iterator[Command]:
+    """The command line, in an environment of the test's own."""
+    runtime_dir = Path(tempfile.mkdtemp(prefix="ws-"))
+    yield Command(tmp_path, runtime_dir)
+    shutil.rmtree(runtime_dir, ignore_errors=True)
 
 
 def requires(program: str) -> pytest.MarkDecorator:

@@ -9,18 +9,25 @@ accepts nothing but what :func:`escape_path` makes.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from workseal.errors import InvalidInputError
 
-_ESCAPE = re.compile(r"\\(\\|x[0-9a-f]{2})")
-_MUST_ESCAPE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\udc80-\udcff]")
+_MUST_ESCAPE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\\udc80-\udcff]")
+_ESCAPED: Final = re.compile(r"(?:[^\\]++|\\\\|\\x[0-9a-f]{2})*+")
 
 
-def _escape_char(match: re.Match[str]) -> str:
-    char = match.group()
-    if char == "\\":
-        return "\\\\"
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+def _escapes() -> dict[int, str]:
+    """Return code point to escape; a byte of invalid UTF-8 is decoded as U+DC00 plus its value."""
+    points = (*range(0x20), *range(0x7F, 0xA0), *range(0xDC80, 0xDD00))
+    escapes = {
+        point: "".join(f"\\x{byte:02x}" for byte in chr(point).encode("utf-8", "surrogateescape"))
+        for point in points
+    }
+    return {**escapes, ord("\\"): "\\\\"}
+
+
+_ESCAPES: Final = _escapes()
 
 
 def escape_path(raw: bytes) -> str:
@@ -32,14 +39,9 @@ def escape_path(raw: bytes) -> str:
     Returns:
         Text without control characters, equal for equal bytes only.
     """
-    return _MUST_ESCAPE.sub(_escape_char, raw.decode("utf-8", "surrogateescape"))
-
-
-def _plain_bytes(text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(f"path {text!r} holds a lone surrogate; escape the byte as \\xHH") from error
+    text = raw.decode("utf-8", "surrogateescape")
+    # Both ways by table, not by a call for each escape: a tool decides how many there are.
+    return text if _MUST_ESCAPE.search(text) is None else text.translate(_ESCAPES)
 
 
 def unescape_path(text: str) -> bytes:
@@ -51,22 +53,17 @@ def unescape_path(text: str) -> bytes:
     Raises:
         InvalidInputError: the text is not in the exact form that ``escape_path`` makes.
     """
-    parts: list[bytes] = []
-    position = 0
-    if _MUST_ESCAPE.search(text) is None:  # most paths: nothing to undo, nothing to find wrong
-        return _plain_bytes(text)
     try:
-        for match in _ESCAPE.finditer(text):
-            parts.append(text[position : match.start()].encode("utf-8"))
-            body = match.group(1)
-            parts.append(b"\\" if body == "\\" else bytes([int(body[1:], 16)]))
-            position = match.end()
-        parts.append(text[position:].encode("utf-8"))
+        raw = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"path {text!r} holds a lone surrogate; escape the byte as \\xHH") from error
-    raw = b"".join(parts)
-    if escape_path(raw) != text:
-        raise InvalidInputError(
-            f"path {text!r} is not in escaped form: write a backslash as \\\\ and control or non-UTF-8 bytes as \\xHH"
-        )
-    return raw
+    if _MUST_ESCAPE.search(text) is None:  # most paths: nothing to undo, nothing to find wrong
+        return raw
+    if _ESCAPED.fullmatch(text) is not None:
+        # Of the escapes that this codec knows only those two are left; all other bytes stay as they are.
+        raw = raw.decode("unicode_escape").encode("latin-1")
+        if escape_path(raw) == text:
+            return raw
+    raise InvalidInputError(
+        f"path {text!r} is not in escaped form: write a backslash as \\\\ and control or non-UTF-8 bytes as \\xHH"
+    )

@@ -38,19 +38,15 @@ class _StagedRecord:
     def accept(self, workspace_id: str, entries: Sequence[ChainEntry]) -> None:
         view = self._view(workspace_id)
         for entry in entries:
-            known = view.at(entry.sequence)
-            # An entry that is known to answer a call stays that call's.
-            if known is None or not known.used_by:
-                view.pending = [staged for staged in view.pending if staged.sequence != entry.sequence]
-                view.pending.append(entry)
+            view.add(entry)
 
     def forget(self, workspace_id: str) -> None:
         self._views.pop(workspace_id, None)
 
     def commit(self) -> None:
         for workspace_id, view in self._views.items():
-            if view.pending:
-                self._base.accept(workspace_id, view.pending)
+            if view.added:
+                self._base.accept(workspace_id, view.added)
 
 
 class _StagedTrust:

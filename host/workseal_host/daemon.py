@@ -18,7 +18,7 @@ import structlog
 from workseal.state import write_private_file
 from workseal_host.config import HostConfig
 from workseal_host.engine import Engine, open_engine
-from workseal_host.errors import RootReplacedError
+from workseal_host.errors import HostError
 from workseal_host.place import read_token
 from workseal_host.service.server import HostServer, TlsListener
 from workseal_host.service.servicer import HostIdentity, HostServicer
@@ -27,6 +27,10 @@ from workseal_host.version import host_version
 log = structlog.get_logger("workseal.daemon")
 
 _RPC_GRACE_S = 2.0
+
+
+class RootLostError(HostError):
+    """The root was deleted or replaced while the host served it, so it stopped."""
 
 
 async def serve(
@@ -49,7 +53,7 @@ async def serve(
         announce: gets one JSON line when the host is ready.
 
     Raises:
-        RootReplacedError: the root was lost while the host served it; all rows are closed.
+        RootLostError: the root was lost while the host served it; all rows are closed.
         HostError: the host could not start.
     """
     told = _Told()
@@ -59,7 +63,7 @@ async def serve(
     finally:
         await engine.close()
     if engine.pipeline.root_replaced.is_set():
-        raise RootReplacedError(
+        raise RootLostError(
             "the workspace's root was deleted or replaced, so the host stopped: start it on the new one"
         )
 

@@ -214,7 +214,7 @@ class Pipeline:
             NotFoundError: there is no such execution.
         """
         row = await self._ledger.execution(execution_id=execution_id, idempotency_key=key)
-        return self._calls.live(row.execution_id) or await self.stored_outcome(row)
+        return await self._calls.running(row) or await self.stored_outcome(row)
 
     async def cancel(self, *, execution_id: str = "", key: str = "") -> tuple[ExecutionRow, bool]:
         """Ask for an execution to be ended; one that still waits for the workspace is given up.
@@ -228,7 +228,7 @@ class Pipeline:
         row = await self._ledger.execution(execution_id=execution_id, idempotency_key=key)
         if row.mode == "observed" and row.state is ExecutionState.IN_FLIGHT:
             raise StateError("an observation is ended with EndObservation")
-        live = self._calls.live(row.execution_id)
+        live = await self._calls.running(row)
         if live is not None:
             live.cancelled.set()
         return row, live is not None

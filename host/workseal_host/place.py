@@ -51,14 +51,14 @@ class Place:
         directory: this workspace's own directory below it.
         socket: where the host listens.
         workspace_id: random 128-bit id of the workspace, hex, made with ``directory``.
-        lock_fds: descriptors that hold the locks; open for as long as the host lives.
+        lock_fd: descriptor that holds the lock; open for as long as the host lives.
     """
 
     state: Path
     directory: Path
     socket: Path
     workspace_id: str
-    lock_fds: tuple[int, ...]
+    lock_fd: int
 
     @property
     def ledger(self) -> Path:
@@ -80,9 +80,8 @@ class Place:
         return self.state, self.socket.parent
 
     def release(self) -> None:
-        """Give the locks back."""
-        for descriptor in self.lock_fds:
-            os.close(descriptor)
+        """Give the lock back."""
+        os.close(self.lock_fd)
 
 
 def take_place(state: Path, root: WorkspaceRoot, *, socket_file: str | None = None) -> Place:
@@ -118,19 +117,16 @@ def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Pl
     for path in (directory.parent, directory):
         make_private_dir(path)
     with exclusive_lock(state / _STATE_LOCK), ExitStack() as undo:
-        lock_fds = []
-        for lock, whose in (
-            (directory / "lock", "another host already serves this workspace; use it, or stop it first"),
-            (_beside(listening), f"another host already listens on {listening}; name another --socket"),
-        ):
-            lock_fds.append(_lock(lock, whose))
-            undo.callback(os.close, lock_fds[-1])
+        lock_fd = _lock(
+            directory / "lock", "another host already serves this workspace; use it, or stop it first"
+        )
+        undo.callback(os.close, lock_fd)
         _refuse_overlap(state, directory, root)
         write_private_file(directory / "root", root.path)
         workspace_id = _workspace_id(directory)
         _ensure_token(state / "token")
         undo.pop_all()
-    return Place(state, directory, listening, workspace_id, tuple(lock_fds))
+    return Place(state, directory, listening, workspace_id, lock_fd)
 
 
 def _socket_place(state: Path, root: WorkspaceRoot, explicit: str | None) -> Path:
@@ -151,10 +147,6 @@ def _socket_place(state: Path, root: WorkspaceRoot, explicit: str | None) -> Pat
 
 def _without_socket(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name != "WORKSEAL_SOCKET"}
-
-
-def _beside(listening: Path) -> Path:
-    return listening.with_name(f"{listening.name}.lock")
 
 
 def is_inside(path: bytes, root: bytes) -> bool:
@@ -269,13 +261,31 @@ def read_token(path: Path) -> str:
     return token
 
 
-def clear_stale_socket(path: Path) -> None:
-    """Remove a socket that nobody listens on; leave everything else alone.
+def claim_socket(path: Path) -> int:
+    """Make a socket's path free, and keep other hosts from it: gRPC would silently take over a live one.
+
+    Returns:
+        A descriptor that holds the path's lock; open for as long as the host listens there.
 
     Raises:
         AlreadyRunningError: somebody listens there.
-        ConfigError: the path is not a socket.
+        ConfigError: what is there is no socket, or belongs to somebody else; it was left alone.
     """
+    held = f"another host already listens on {path}; name another path with --socket"
+    try:
+        descriptor = _lock(path.with_name(f"{path.name}.lock"), held)
+    except OSError as error:
+        raise ConfigError(f"cannot use {error.filename}: {error.strerror}; name another --socket") from error
+    try:
+        _clear_stale_socket(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _clear_stale_socket(path: Path) -> None:
+    """Remove a socket that nobody listens on; leave everything else alone."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

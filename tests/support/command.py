@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -60,3 +62,9 @@ class Command:
         return subprocess.run(
             self.argv(*arguments), env=self.clean_environment(), timeout=TIMEOUT_S, check=False, **how
         )
+
+
+def predicate_of(receipt: Path) -> dict[str, Any]:
+    """Return what a receipt file states, without verifying it."""
+    statement = json.loads(base64.b64decode(json.loads(receipt.read_bytes())["payload"]))
+    return dict(statement["predicate"])

@@ -102,12 +102,14 @@ class Expectation:
     paths_matter: bool = False
 
     @property
-    def call_identity(self) -> str:
-        """What tells this occurrence of a call from every other one.
+    def call_identity(self) -> str | None:
+        """What tells this occurrence of a call from every other one; None where one of the four is not given.
 
         The same value as the default idempotency key: hex SHA-256 of RFC 8785 of
         [workspace id, session id, tool call id, challenge].
         """
+        if None in (self.workspace_id, self.session_id, self.tool_call_id, self.challenge):
+            return None
         return call_identity(self.workspace_id, self.session_id, self.tool_call_id, self.challenge)
 
 

@@ -9,9 +9,7 @@ could not be made. Only ``verify`` makes a :class:`VerifiedReceipt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import reduce
 from typing import Final
 
@@ -22,15 +20,9 @@ from workseal.receipt.checks.history import entry_of
 from workseal.receipt.envelope import parse_envelope
 from workseal.receipt.errors import MalformedReceiptError
 from workseal.receipt.policy import AcceptancePolicy, Expectation
-from workseal.receipt.predicate import (
-    KeyRotationPredicate,
-    Mode,
-    Outcome,
-    OutsideChanges,
-    ToolExecutionPredicate,
-    VerificationStatus,
-)
+from workseal.receipt.predicate import KeyRotationPredicate, ToolExecutionPredicate
 from workseal.receipt.statement import Statement, parse_statement
+from workseal.receipt.verified import TOKEN, AuditReport, CheckReport, CheckStatus, VerifiedReceipt
 from workseal.trust.pins import TrustState
 from workseal.trust.record import MemoryRecord, VerifiedRecord
 from workseal.trust.store import TrustStore
@@ -46,117 +38,7 @@ __all__ = [
     "VerifiedReceipt",
 ]
 
-_TOKEN: Final = object()
 MAX_GAP: Final = 10_000
-
-
-class CheckStatus(StrEnum):
-    """What became of one check."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    NOT_RUN = "not run"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What became of one check, in words."""
-
-    name: str
-    status: CheckStatus
-    detail: str
-
-
-@dataclass(frozen=True)
-class VerifiedReceipt:
-    """A receipt for which every check held. Only :class:`ReceiptVerifier` makes one.
-
-    Args:
-        envelope: the bytes that were verified.
-        statement: what they state.
-        payload_digest: hex SHA-256 of the payload; names the receipt.
-        key_id: the pinned key that signed it.
-        result: the text for the model, as it was signed; None where there is none.
-        between: the statements of others since the last verified receipt.
-        checks: what each check found.
-    """
-
-    envelope: bytes
-    statement: Statement
-    payload_digest: str
-    key_id: str
-    result: bytes | None
-    between: tuple[Statement, ...]
-    checks: tuple[CheckReport, ...]
-    token: InitVar[object]
-
-    def __post_init__(self, token: object) -> None:
-        if token is not _TOKEN:
-            raise TypeError("a receipt is verified by ReceiptVerifier.verify only")
-
-    @property
-    def predicate(self) -> ToolExecutionPredicate:
-        """The outcome of the call."""
-        predicate = self.statement.predicate
-        if not isinstance(predicate, ToolExecutionPredicate):
-            raise TypeError("not the receipt of a tool call")
-        return predicate
-
-    @property
-    def outcome(self) -> Outcome:
-        """What became of the call."""
-        return self.predicate.outcome
-
-    @property
-    def done(self) -> bool:
-        """Whether the call may count as done.
-
-        Completed, with nothing that was to be read back missing, and no forbidden
-        change left in place. The tool's exit code is part of its result and does not
-        matter here.
-        """
-        predicate = self.predicate
-        return (
-            predicate.outcome is Outcome.COMPLETED
-            and predicate.verification.status is not VerificationStatus.FAILED
-            and not predicate.policy.unrestored
-        )
-
-    @property
-    def claimed(self) -> bool:
-        """Whether the result is only what the caller of an observation claimed."""
-        execution = self.predicate.execution
-        return execution is not None and execution.mode is Mode.OBSERVED
-
-    @property
-    def outside_changes(self) -> OutsideChanges | None:
-        """What changed and is ascribed to nobody."""
-        return self.predicate.workspace.outside_changes
-
-
-@dataclass(frozen=True, slots=True)
-class AuditReport:
-    """What can be said of a receipt without using it.
-
-    Args:
-        checks: what became of each check, in order.
-        statement: what it states, if it is verified; else None.
-        payload_digest: hex SHA-256 of the payload; empty if it could not be read.
-        key_id: the key that the envelope names; empty if it could not be read.
-        error: the first check that did not hold; None if verified.
-    """
-
-    checks: tuple[CheckReport, ...]
-    statement: Statement | None
-    payload_digest: str
-    key_id: str
-    error: NotVerifiedError | None
-
-    @property
-    def verified(self) -> bool:
-        """Whether nothing that could be checked was wrong, the signature included."""
-        return self.error is None
 
 
 def _now() -> datetime:
@@ -224,7 +106,7 @@ class ReceiptVerifier:
             expectation: the call that it must answer.
             result: the text for the model that came with it; None or empty if none did.
             between: the receipts since the last verified one, by sequence; key
-                rotations among them are followed.
+                rotations among them are followed, and those that are known are passed over.
             policy: in place of the verifier's own.
 
         Raises:
@@ -232,28 +114,14 @@ class ReceiptVerifier:
             CannotCheckError: a check could not be made.
             StoreError: the pins or the record could not be read or written.
         """
-        trust = self._trust.state()
-        rotations: list[KeyRotationPredicate] = []
-        view: ChainView | None = None
-        others: list[Statement] = []
-        for data in between:
-            context = self._context(
-                data, Expectation(workspace_id=expectation.workspace_id), trust, None, policy
-            )
-            context.view = view
-            self._run_between(context)
-            view = self._add(context, None)
-            others.append(context.read())
-            if isinstance(rotation := context.read().predicate, KeyRotationPredicate):
-                trust = trust.rotated(rotation)
-                rotations.append(rotation)
+        trust, view, others = self._walk(between, expectation.workspace_id)
         context = self._context(envelope, expectation, trust, result, policy)
         context.view = view
         reports = tuple(self._require(name, check, context) for name, check in self._checks)
         self._require_call(context)
         view = self._add(context, expectation.call_identity)
-        self._follow_rotations(rotations)
-        self._record.accept(context.read().workspace_id, view.pending)
+        self._follow_rotations(others)
+        self._record.accept(context.read().workspace_id, view.added)
         signed = context.signed()
         return VerifiedReceipt(
             envelope=bytes(envelope),
@@ -263,7 +131,7 @@ class ReceiptVerifier:
             result=result,
             between=tuple(others),
             checks=reports,
-            token=_TOKEN,
+            token=TOKEN,
         )
 
     def follow(self, between: Sequence[bytes], *, workspace_id: str) -> tuple[Statement, ...]:
@@ -286,9 +154,8 @@ class ReceiptVerifier:
             context = self._context(data, expectation, self._trust.state(), None, None)
             self._run_between(context)
             view, statement = self._add(context, None), context.read()
-            if isinstance(rotation := statement.predicate, KeyRotationPredicate):
-                self._follow_rotations([rotation])
-            self._record.accept(workspace_id, view.pending)
+            self._follow_rotations([statement])
+            self._record.accept(workspace_id, view.added)
             statements.append(statement)
         return tuple(statements)
 
@@ -378,9 +245,27 @@ class ReceiptVerifier:
             now=self._clock,
         )
 
-    def _follow_rotations(self, rotations: Sequence[KeyRotationPredicate]) -> None:
-        if rotations:
-            self._trust.update(lambda state: reduce(TrustState.rotated, rotations, state))
+    def _walk(
+        self, between: Sequence[bytes], workspace_id: str | None
+    ) -> tuple[TrustState, ChainView | None, list[Statement]]:
+        """Check entries one after another; nothing is kept yet but what is returned."""
+        trust, view = self._trust.state(), None
+        statements: list[Statement] = []
+        for data in between:
+            context = self._context(data, Expectation(workspace_id=workspace_id), trust, None, None)
+            context.view = view
+            self._run_between(context)
+            view = self._add(context, None)
+            statement = context.read()
+            statements.append(statement)
+            if isinstance(statement.predicate, KeyRotationPredicate):
+                trust = trust.rotated(statement.predicate)
+        return trust, view, statements
+
+    def _follow_rotations(self, statements: Sequence[Statement]) -> None:
+        entries = [item.predicate for item in statements if isinstance(item.predicate, KeyRotationPredicate)]
+        if entries:
+            self._trust.update(lambda state: reduce(TrustState.rotated, entries, state))
 
     def _require(self, name: str, check: Check, context: Context) -> CheckReport:
         try:
@@ -409,6 +294,5 @@ class ReceiptVerifier:
 
     def _add(self, context: Context, used_by: str | None) -> ChainView:
         view = context.chain_view()
-        entry = entry_of(context.read(), context.signed().payload_digest, view, used_by)
-        view.pending.append(entry)
+        view.add(entry_of(context.read(), context.signed().payload_digest, view, used_by))
         return view

@@ -14,15 +14,11 @@ from dataclasses import dataclass
 from workseal.calls import arguments_digest
 from workseal.errors import StoreError
 from workseal.pending import CallResult, PendingCall, PendingCallStore, SettledCall
-from workseal.receipt.envelope import parse_envelope
-from workseal.receipt.errors import MalformedReceiptError
 from workseal.receipt.policy import Expectation
-from workseal.receipt.statement import parse_statement
 from workseal.receipt.verifier import ReceiptVerifier
 from workseal.resume.inputs import NotRun, RawResult, ResultInput, ResumeTerms, SignedResult
 from workseal.resume.observe import observe_not_run, observe_raw, observe_receipt
 from workseal.staging import Staging
-from workseal.trust.record import VerifiedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +81,12 @@ class Batch:
             self._results[call.sequence] = await asyncio.to_thread(self._verify, call, signed, between)
 
     def _verify(self, call: PendingCall, signed: SignedResult, between: tuple[bytes, ...]) -> CallResult:
-        verifier, others = self.verifier, between or signed.between
-        # Collected one by one, the receipts between hold those of this very batch.
-        new = tuple(other for other in others if not _is_known(verifier.record, other))
-        receipt = verifier.verify(signed.envelope, self._expectation(call), result=signed.result, between=new)
+        receipt = self.verifier.verify(
+            signed.envelope,
+            self._expectation(call),
+            result=signed.result,
+            between=between or signed.between,
+        )
         if self._terms.before_mode == "strict":
             self._before_digest = receipt.predicate.workspace.after
         return observe_receipt(receipt)
@@ -134,14 +132,3 @@ class Batch:
         if not self._results.keys() <= stored.keys():
             raise StoreError("the store of pending calls lost a result that it had taken: check it")
         return ResumedCalls(tuple(stored[sequence] for sequence in sorted(self._results)), earlier)
-
-
-def _is_known(record: VerifiedRecord, envelope: bytes) -> bool:
-    """Whether exactly this entry was verified before."""
-    try:
-        signed = parse_envelope(envelope)
-        statement = parse_statement(signed.payload)
-    except MalformedReceiptError:
-        return False  # for the verifier to refuse
-    known = record.at(statement.workspace_id, statement.chain.sequence)
-    return known is not None and known.payload_digest == signed.payload_digest

@@ -2,8 +2,12 @@
 
 A host whose ledger was put back to an older state can sign a second history with
 the same good key. Only somebody who remembers the first one can tell. The record
-keeps (chain id, sequence, payload digest, after-digest) of every receipt that was
-verified, and which call it was used for, durably.
+keeps (chain id, sequence, payload digest, after-digest) of what was verified, and
+which call it was used for, durably.
+
+It is bounded: of each workspace it keeps the last :data:`KEPT_ENTRIES` places of the
+chain. What lies further back is refused as behind, so forgetting it opens nothing: a
+receipt counts only for the call whose challenge it carries, whatever is remembered of it.
 
 The first entry of a workspace is taken as it comes: position in the chain is
 trusted on first use, keys never are.
@@ -20,6 +24,9 @@ from typing import Final, Protocol
 
 from workseal.errors import NotVerifiedError, StoreError
 from workseal.state import make_private_dir
+
+#: Places of a chain that are remembered, up to the newest; about 30 MB.
+KEPT_ENTRIES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +87,15 @@ class VerifiedRecord(Protocol):
         ...
 
 
-def _merge(known: ChainEntry | None, new: ChainEntry) -> ChainEntry:
+def merge(known: ChainEntry | None, new: ChainEntry) -> ChainEntry:
+    """Return what is known of one place after an entry was verified there.
+
+    Raises:
+        NotVerifiedError: reasons ``fork`` and ``already-used``.
+    """
     if known is None:
         return new
-    if replace(known, used_by=None) != replace(new, used_by=None):
+    if (known.chain_id, known.payload_digest) != (new.chain_id, new.payload_digest):
         raise NotVerifiedError(
             f"another receipt is known at sequence {new.sequence}: the chain forked",
             check="chain",
@@ -93,7 +105,7 @@ def _merge(known: ChainEntry | None, new: ChainEntry) -> ChainEntry:
         raise NotVerifiedError(
             "this receipt was already used for another call", check="chain", reason="already-used"
         )
-    return known if known.used_by else new
+    return replace(known, used_by=known.used_by or new.used_by)
 
 
 def _same_chain(head: ChainEntry | None, entry: ChainEntry) -> None:
@@ -104,9 +116,14 @@ def _same_chain(head: ChainEntry | None, entry: ChainEntry) -> None:
 
 
 class MemoryRecord:
-    """A record that lasts as long as the process."""
+    """A record that lasts as long as the process.
 
-    def __init__(self) -> None:
+    Args:
+        kept_entries: as :data:`KEPT_ENTRIES`.
+    """
+
+    def __init__(self, *, kept_entries: int = KEPT_ENTRIES) -> None:
+        self._kept_entries = kept_entries
         self._entries: dict[str, dict[int, ChainEntry]] = {}
 
     def head(self, workspace_id: str) -> ChainEntry | None:
@@ -124,9 +141,12 @@ class MemoryRecord:
         trial = dict(self._entries.get(workspace_id, {}))
         for entry in entries:
             _same_chain(self.head(workspace_id), entry)
-            trial[entry.sequence] = _merge(trial.get(entry.sequence), entry)
+            trial[entry.sequence] = merge(trial.get(entry.sequence), entry)
         if trial:
-            self._entries[workspace_id] = trial
+            first = max(trial) - self._kept_entries
+            self._entries[workspace_id] = {
+                number: entry for number, entry in trial.items() if number > first
+            }
 
     def forget(self, workspace_id: str) -> None:
         self._entries.pop(workspace_id, None)
@@ -154,6 +174,7 @@ _AT: Final = f"SELECT {_COLUMNS} FROM verified WHERE workspace_id = ? AND sequen
 _BELOW: Final = (
     f"SELECT {_COLUMNS} FROM verified WHERE workspace_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
 )
+_PRUNE: Final = "DELETE FROM verified WHERE workspace_id = ? AND sequence <= ?"
 _PUT: Final = f"INSERT OR REPLACE INTO verified (workspace_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 
 
@@ -165,10 +186,12 @@ class SqliteRecord:
 
     Args:
         state_dir: the state directory; made when something is first accepted.
+        kept_entries: as :data:`KEPT_ENTRIES`.
     """
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *, kept_entries: int = KEPT_ENTRIES) -> None:
         self._state_dir = state_dir
+        self._kept_entries = kept_entries
         self._path = state_dir / "trust" / "verified.sqlite3"
 
     def head(self, workspace_id: str) -> ChainEntry | None:
@@ -189,9 +212,11 @@ class SqliteRecord:
             for entry in entries:
                 _same_chain(head, entry)
                 known = _entry(connection.execute(_AT, (workspace_id, entry.sequence)).fetchone())
-                merged = _merge(known, entry)
+                merged = merge(known, entry)
                 if merged != known:
                     connection.execute(_PUT, (workspace_id, *_row(merged)))
+            newest = max((entry.sequence for entry in (*entries, *([head] if head else []))), default=0)
+            connection.execute(_PRUNE, (workspace_id, newest - self._kept_entries))
             connection.execute("COMMIT")
 
     def forget(self, workspace_id: str) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from workseal_host.cli.boundary import ReaderGoneError, guarded
 
@@ -28,8 +29,8 @@ VERBS: Final = {
     "manifest": Verb("manifest", "manifest_command", "List every entry of a directory with its hash."),
     "diff": Verb("diff", "diff_command", "Compare two directories or saved manifests."),
     "verify": Verb("verify", "verify_command", "Verify receipts against given or pinned keys."),
-    "keys": Verb("keys", "keys_group", "Show, export and rotate keys; pin those of others."),
-    "receipts": Verb("receipts", "receipts_group", "List, audit and show the receipts of a workspace."),
+    "keys": Verb("keys", "keys_group", "Show and rotate keys; pin those of others."),
+    "receipts": Verb("receipts", "receipts_group", "List and show the receipts of a workspace; audit them."),
     "status": Verb("status", "status_command", "Show the host of a workspace."),
     "healthcheck": Verb("status", "healthcheck_command", "Ask whether the host serves."),
     "validate": Verb("validate", "validate_command", "Check workseal.toml as `serve` loads it."),
@@ -56,6 +57,12 @@ class VerbGroup(click.Group):
         """Write the list of verbs without loading them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs without loading them, and the options."""
+        verbs = [CompletionItem(name, help=verb.help) for name, verb in VERBS.items()]
+        found = [item for item in verbs if item.value.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb that was asked for."""

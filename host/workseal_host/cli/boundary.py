@@ -104,7 +104,7 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
             say(error.format_message())
             return error.exit_code
         case ReaderGoneError() | BrokenPipeError():
-            _drop_stdout()
+            drop_stdout()
             return READER_GONE
         case ConfigError() if error.key:
             say(f"{error.key}: {error}")
@@ -113,7 +113,7 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
             say(str(error))
             return exit_code(error)
         case OSError():
-            _drop_stdout()
+            drop_stdout()
             say(_os_words(error))
             return USAGE
     if os.environ.get(_TRACEBACK_VARIABLE):
@@ -155,7 +155,7 @@ def _write_utf8() -> None:
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _drop_stdout() -> None:
+def drop_stdout() -> None:
     """Throw away what could not be written, so that the interpreter does not try again when it ends."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)

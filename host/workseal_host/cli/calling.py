@@ -16,9 +16,11 @@ from workseal.paths import unescape_path
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostInfo, HostResult, Selector
 from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.cautions import cautions_of
 from workseal_host.cli.codes import OUR_FAILURE
 from workseal_host.cli.connect import client_of
 from workseal_host.cli.locate import Located
+from workseal_host.cli.progress import Waiting
 from workseal_host.cli.trusted import accept
 
 
@@ -56,8 +58,11 @@ async def execute(
     async with client_of(located) as client:
         info = await client.host_info()
         asking = asyncio.ensure_future(client.execute(call, precondition=precondition, timeout_s=timeout_s))
-        result = await _interruptible(client, call, asking)
+        with Waiting(f"{call.tool} runs on the host") as waiting:
+            result = await _interruptible(client, call, asking, waiting)
     predicate = accept(state, info.workspace_id, call, result)
+    for caution in cautions_of(predicate):
+        say(caution)
     if predicate.outcome != "completed":
         say(f"{predicate.outcome}: {predicate.reason}")
     return Answered(predicate, result, _root(info))
@@ -70,13 +75,14 @@ def _root(info: HostInfo) -> bytes:
 
 
 async def _interruptible(
-    client: HostClient, call: ToolCall, asking: asyncio.Future[HostResult]
+    client: HostClient, call: ToolCall, asking: asyncio.Future[HostResult], waiting: Waiting
 ) -> HostResult:
     """Wait for the outcome; Ctrl-C asks the host to end the tool, a second one leaves."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 
     def interrupt() -> None:
+        waiting.stop()
         if ending:
             asking.cancel()
             return

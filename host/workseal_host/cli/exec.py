@@ -13,7 +13,7 @@ import click
 from workseal.calls import Precondition, ToolCall, new_challenge
 from workseal.canonical import parse_json
 from workseal.errors import InvalidInputError, StoreError
-from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.boundary import drop_stdout, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.common import echo_json, host_options, json_option, timeout_option
 from workseal_host.cli.locate import locate
@@ -141,7 +141,7 @@ def _print(predicate: ToolExecutionPredicate, result: HostResult, *, as_json: bo
         sys.stdout.flush()
     except BrokenPipeError:
         # The call is over and its code is known, whoever reads its text.
-        fail("nobody reads stdout", _code(predicate))
+        drop_stdout()
 
 
 def _summary(predicate: ToolExecutionPredicate, result: HostResult) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from workseal.errors import HostError as AnsweredError
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostResult
 from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.cautions import cautions_of
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.connect import client_of
 from workseal_host.cli.locate import Located
@@ -139,7 +140,7 @@ class _Here:
             reason=reason,
             exit_code=code,
             root=os.fsencode(self._root),
-            notes=notes,
+            notes=(*notes, *cautions_of(predicate)),
             isolated=self._isolation.kind == "bubblewrap",
         )
 

@@ -12,6 +12,7 @@ from workseal.receipt.envelope import parse_envelope
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.receipt.statement import parse_statement
 from workseal_host.cli.boundary import say
+from workseal_host.cli.cautions import cautions_of
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.progress import Waiting
 from workseal_host.cli.signals import Interruptions
@@ -64,7 +65,7 @@ class Ended:
         outcome, reason: as the receipt has them.
         exit_code: what this process exits with where the outcome is `completed`.
         root: the workspace.
-        notes: what the caller has not seen of it: not started, timed out, left processes behind.
+        notes: what the caller has not seen of it: not started, timed out, forbidden changes.
         isolated: whether only the workspace could be written.
     """
 
@@ -144,8 +145,9 @@ def _ended(outcome: Outcome, engine: Engine) -> Ended:
     if not isinstance(predicate, ToolExecutionPredicate):
         raise LedgerError("the receipt is of no tool call; see `workseal receipts list`")
     execution = predicate.execution
-    code = OUR_FAILURE
+    code, notes = OUR_FAILURE, tuple[str, ...]()
     if execution is not None:
+        notes = notes_of(outcome.output.result, execution.exit_code, execution.signal)
         code = tool_exit_code(
             code=execution.exit_code, signal=execution.signal, timed_out=execution.timed_out
         )
@@ -156,7 +158,7 @@ def _ended(outcome: Outcome, engine: Engine) -> Ended:
         reason=predicate.reason or "",
         exit_code=code,
         root=engine.root.path,
-        notes=notes_of(outcome.output.result, execution.exit_code, execution.signal) if execution else (),
+        notes=(*notes, *cautions_of(predicate)),
         isolated=engine.isolation.kind == "bubblewrap",
     )
 

@@ -12,8 +12,10 @@ from workseal_host.cli.boundary import fail
 from workseal_host.cli.codes import NEGATIVE
 from workseal_host.cli.common import socket_option, state_option
 
-# Children are started by exec alone; gRPC must not act on forks.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Both before gRPC is imported. Children are started by exec alone: it must not act on forks.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# Its C core writes plain text to stderr, where our lines are JSON.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 @click.command("serve")
@@ -41,10 +43,10 @@ def serve_command(
 
     Prints one JSON line when it is ready: socket, workspace_id, chain_id,
     key_id, token_file, public_key_file, pid. Logs go to stderr. Exit 1 where
-    another host serves the workspace already.
+    another host serves the workspace already, or the workspace is lost.
     """
     from workseal_host.config import load_config  # noqa: PLC0415 - after the environment is set for gRPC
-    from workseal_host.daemon import serve  # noqa: PLC0415
+    from workseal_host.daemon import RootLostError, serve  # noqa: PLC0415
     from workseal_host.execution.orphans import harden_process  # noqa: PLC0415
     from workseal_host.logs import configure_logs  # noqa: PLC0415
     from workseal_host.place import AlreadyRunningError  # noqa: PLC0415
@@ -62,5 +64,5 @@ def serve_command(
                 announce=click.echo,
             )
         )
-    except AlreadyRunningError as error:
+    except (AlreadyRunningError, RootLostError) as error:
         fail(str(error), NEGATIVE)

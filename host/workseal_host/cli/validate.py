@@ -9,6 +9,7 @@ import click
 from workseal.cli.output import safe
 from workseal_host.cli.common import echo_json, json_option
 from workseal_host.config import load_config
+from workseal_host.errors import ConfigError
 
 
 @click.command("validate")
@@ -25,12 +26,17 @@ def validate_command(config_file: Path | None, workspace: Path | None, as_json: 
 
     Exit 0 where it is good, 2 with the key and what to do where it is not.
     """
-    config = load_config(
-        str(config_file) if config_file else None, workspace=str(workspace) if workspace else None
-    )
+    try:
+        config = load_config(
+            str(config_file) if config_file else None, workspace=str(workspace) if workspace else None
+        )
+    except ConfigError as error:
+        if as_json:
+            echo_json({"valid": False, "key": error.key or None, "message": str(error)})
+        raise
     tools = list(config.registry().names())
     if as_json:
         echo_json({"valid": True, "file": config.source, "tools": tools})
-    else:
-        where = safe(config.source or "no file, the defaults")
-        click.echo(f"{where}: good, {len(tools)} tools ({', '.join(tools)})")
+        return
+    where = safe(config.source or "no file, the defaults")
+    click.echo(f"{where}: good, {len(tools)} tools ({', '.join(tools)})")

@@ -20,6 +20,7 @@ from workseal_host.evidence.facts import Facts
 from workseal_host.evidence.in_flight import stored_request
 from workseal_host.execution.tool import Tool
 from workseal_host.ledger.model import Claim, ExecutionRow, Ledger
+from workseal_host.ledger.states import ExecutionState
 from workseal_host.leftovers import Leftovers
 from workseal_host.requests import CallRequest
 
@@ -90,6 +91,17 @@ class Calls:
     def live(self, execution_id: str) -> LiveExecution | None:
         """Return an execution that is under way."""
         return self._live.get(execution_id)
+
+    async def running(self, row: ExecutionRow) -> LiveExecution | None:
+        """Return who runs the execution of a row that was just read; None for one that is over.
+
+        A claim is durable a moment before its execution is under way: that moment is waited out.
+        """
+        live = self._live.get(row.execution_id)
+        if live is None and row.state is ExecutionState.RECEIVED:
+            async with self._claiming:
+                live = self._live.get(row.execution_id)
+        return live
 
     async def claim(
         self, request: CallRequest, deadline: float | None, run: Run

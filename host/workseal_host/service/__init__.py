@@ -1,0 +1,1 @@
+"""The host's gRPC service: handlers, conversion, error mapping, server."""

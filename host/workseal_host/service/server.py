@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from workseal.v1 import host_pb2
 from workseal.v1.host_pb2_grpc import add_HostServiceServicer_to_server
 from workseal_host.errors import ConfigError
-from workseal_host.place import clear_stale_socket
+from workseal_host.place import claim_socket
 from workseal_host.service.interceptors import BoundaryInterceptor, TokenInterceptor
 from workseal_host.service.servicer import HostServicer
 
@@ -68,6 +68,7 @@ class HostServer:
         self._server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._socket: Path | None = None
+        self._socket_lock = -1
         add_HostServiceServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
@@ -80,7 +81,7 @@ class HostServer:
         Raises:
             HostError: the path is taken, or cannot be used.
         """
-        clear_stale_socket(path)
+        self._socket_lock = claim_socket(path)
         with _umask(0o177):
             # A gRPC address is a URI: unquoted, a `%41` in the path would be an `A`.
             self._add(f"unix:{quote(os.fsencode(path))}", None)
@@ -119,6 +120,9 @@ class HostServer:
         await self._server.stop(grace_s)
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
+        if self._socket_lock >= 0:
+            os.close(self._socket_lock)
+            self._socket_lock = -1
 
     async def _set_health(self, status: int) -> None:
         for service in ("", SERVICE_NAME):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from workseal.canonical import MAX_SAFE_INTEGER
 from workseal.errors import InvalidInputError
 from workseal.paths import escape_path, unescape_path
-from workseal.receipt.statement import ChangedEntry, parse_change_lines
-from workseal.v1 import execution_pb2, host_pb2, receipt_pb2, workspace_pb2
+from workseal.v1 import execution_pb2, host_pb2, receipt_pb2
 from workseal.v1.host_pb2_grpc import HostServiceServicer
 from workseal_host.attestation.keyring import KeyRing
 from workseal_host.coordination.live import Accepted, DigestReport, LiveExecution, Outcome
@@ -28,18 +27,14 @@ from workseal_host.ledger.model import Ledger, ReceiptRow
 from workseal_host.observing import View
 from workseal_host.pipeline import Pipeline
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
-from workseal_host.service import convert
+from workseal_host.service import convert, listing
 from workseal_host.service.errors import Context
-from workseal_host.workspace.manifest import iter_entries
-from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
+from workseal_host.workspace.model import Directory, count_entries, lookup
 from workseal_host.workspace.scan import ScanLevel
 from workseal_host.workspace.scheme import DigestScheme
 
 _PAGE = 100
 _MAX_PAGE = 1000
-_MAX_PAGE_BYTES = 2 << 20
-_ENTRIES_PER_MESSAGE = 1000
-_MAX_BATCH_BYTES = 1 << 20
 _MAX_CLAIM_BYTES = 1 << 20
 _MAX_SIGNAL = 64
 _NO_DEADLINE_S = 366 * 24 * 3600
@@ -166,7 +161,7 @@ class HostServicer(HostServiceServicer):
         """Stream every entry of the workspace."""
         view = await self._look(request, context)
         yield host_pb2.GetManifestResponse(digest=convert.digest_message(view.report()))
-        for batch in _batches(_manifest_entries(view)):
+        for batch in listing.batches(listing.manifest_entries(view)):
             yield host_pb2.GetManifestResponse(entries=batch)
 
     async def _look(
@@ -189,7 +184,7 @@ class HostServicer(HostServiceServicer):
         async for part in self._ledger.changes(row):
             lines, newline, rest = (rest + part).rpartition(b"\n")
             if newline:
-                yield _changes_message(lines + newline)
+                yield listing.changes_message(lines + newline)
         if rest:
             raise LedgerError("the stored change list breaks off; the ledger is damaged")
 
@@ -211,7 +206,7 @@ class HostServicer(HostServiceServicer):
             limit=size + 1,
             session_id=request.session_id,
         )
-        page = _bounded(rows[:size])
+        page = listing.first_page(rows[:size])
         more = len(page) < len(rows)
         return host_pb2.ListReceiptsResponse(
             receipts=[convert.receipt_message(row) for row in page],
@@ -320,54 +315,3 @@ def _subdirectory(view: View, path: str) -> DigestReport:
         unreadable=tuple(item for item in whole.unreadable if item.startswith(beneath)),
         unstable=tuple(item for item in whole.unstable if item.startswith(beneath)),
     )
-
-
-def _manifest_entries(view: View) -> Iterator[workspace_pb2.ManifestEntry]:
-    for path, node in iter_entries(view.tree):
-        if view.scheme is DigestScheme.NONOKA_1 and isinstance(node, Directory):
-            continue
-        state = workspace_pb2.EntryState(type=convert.ENTRY_TYPES[node.type], sha256=node.digest.hex())
-        yield workspace_pb2.ManifestEntry(path=escape_path(path), state=state)
-
-
-def _batches(
-    entries: Iterable[workspace_pb2.ManifestEntry],
-) -> Iterator[list[workspace_pb2.ManifestEntry]]:
-    """Group entries into messages of bounded size; escaped paths can be long."""
-    batch: list[workspace_pb2.ManifestEntry] = []
-    size = 0
-    for entry in entries:
-        if batch and (len(batch) == _ENTRIES_PER_MESSAGE or size >= _MAX_BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += entry.ByteSize()
-    if batch:
-        yield batch
-
-
-def _changes_message(lines: bytes) -> host_pb2.GetChangesResponse:
-    entries = parse_change_lines(lines)
-    return host_pb2.GetChangesResponse(lines=lines, changes=[_change(entry) for entry in entries])
-
-
-def _change(entry: ChangedEntry) -> workspace_pb2.Change:
-    change = workspace_pb2.Change(kind=convert.CHANGE_KINDS[entry.kind], path=entry.path)
-    for side, state in (("before", entry.before), ("after", entry.after)):
-        if state is not None:
-            getattr(change, side).CopyFrom(
-                workspace_pb2.EntryState(type=convert.ENTRY_TYPES[EntryType(state.type)], sha256=state.digest)
-            )
-    return change
-
-
-def _bounded(rows: Iterable[ReceiptRow]) -> list[ReceiptRow]:
-    """Keep a page below the message limit; at least one row."""
-    page: list[ReceiptRow] = []
-    size = 0
-    for row in rows:
-        size += len(row.envelope)
-        if page and size > _MAX_PAGE_BYTES:
-            break
-        page.append(row)
-    return page

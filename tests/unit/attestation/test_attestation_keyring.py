@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from datetime import UTC, datetime
@@ -140,6 +141,16 @@ def test_a_damaged_ring_is_one_typed_error_and_no_new_key(tmp_path: Path, conten
     (tmp_path / "keys" / "ring.json").write_text(content)
     with pytest.raises(KeyRingError, match="damaged"):
         KeyRing.open(tmp_path)
+
+
+def test_a_ring_whose_public_half_was_swapped_is_refused(tmp_path: Path) -> None:
+    KeyRing.open(tmp_path)
+    index = tmp_path / "keys" / "ring.json"
+    value = json.loads(index.read_text())
+    value["keys"][0]["public"] = MemoryKey().public.pem
+    index.write_text(json.dumps(value))
+    with pytest.raises(KeyRingError, match="damaged"):
+        KeyRing.load(tmp_path)
 
 
 def test_a_key_without_its_index_is_taken_up_again(tmp_path: Path) -> None:

@@ -182,6 +182,17 @@ def test_validate_names_an_unknown_key(state: Path, tmp_path: Path) -> None:
     assert "isolatoin" in result.stderr
 
 
+def test_validate_names_the_key_in_json_too(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "workseal.toml"
+    file.write_text("isolation = 'strong'\n")
+
+    result = CliRunner().invoke(app, ["validate", "--json", str(file)])
+
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert (found["valid"], found["key"]) == (False, "isolation")
+
+
 def test_validate_refuses_a_file_in_the_workspace(state: Path, tmp_path: Path) -> None:
     file = tmp_path / "workseal.toml"
     file.touch()

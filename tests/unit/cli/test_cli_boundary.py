@@ -38,7 +38,7 @@ def raising(error: BaseException):
     ],
 )
 def test_every_failure_has_its_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workseal_host.cli.boundary._drop_stdout", lambda: None)
+    monkeypatch.setattr("workseal_host.cli.boundary.drop_stdout", lambda: None)
 
     assert guarded("digest", raising(error)) == code
 
@@ -57,7 +57,7 @@ def test_every_failure_has_its_code(error: BaseException, code: int, monkeypatch
 def test_no_failure_of_ours_looks_like_a_tools_code(
     verb: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workseal_host.cli.boundary._drop_stdout", lambda: None)
+    monkeypatch.setattr("workseal_host.cli.boundary.drop_stdout", lambda: None)
 
     assert guarded(verb, raising(error)) == 125
 

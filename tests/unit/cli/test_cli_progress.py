@@ -18,9 +18,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """stderr, as a person has it."""
+def show_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make stderr what a person has; not in a fixture, after which pytest takes stderr back."""
     found = Terminal()
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.setenv("TERM", "xterm")
@@ -36,14 +35,16 @@ def await_text(terminal: Terminal) -> None:
     raise AssertionError("nothing was shown")
 
 
-def test_it_is_shown_where_it_takes_long(terminal: Terminal) -> None:
+def test_it_is_shown_where_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = show_on_terminal(monkeypatch)
     with Waiting("looking [bold]\x1b", patience_s=0):
         await_text(terminal)
 
     assert "looking [bold]\\x1b" in terminal.getvalue()
 
 
-def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = show_on_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
     with Waiting("looking", patience_s=0):
         await_text(terminal)
@@ -51,7 +52,8 @@ def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatc
     assert "\x1b[32m" not in terminal.getvalue()
 
 
-def test_what_is_quick_shows_nothing(terminal: Terminal) -> None:
+def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = show_on_terminal(monkeypatch)
     with Waiting("looking", patience_s=60):
         pass
 

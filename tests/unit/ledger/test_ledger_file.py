@@ -43,7 +43,7 @@ async def test_what_was_written_is_there_the_next_time(ledger: SqliteLedger, pat
     await again.close()
 
 
-async def test_f50_many_openings_of_a_new_ledger_make_one(path: Path) -> None:
+async def test_many_openings_of_a_new_ledger_make_one_chain(path: Path) -> None:
     # One after another here; the lock of the workspace keeps hosts apart.
     chains = set()
     for _ in range(3):

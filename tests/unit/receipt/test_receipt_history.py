@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from workseal.receipt.policy import Expectation
 from workseal.receipt.statement import Bridge, Outcome, OutsideChanges, Scheme, encode_statement
 from workseal.receipt.verifier import ReceiptVerifier, VerifiedReceipt
 from workseal.trust import MemoryRecord, MemoryTrustStore, Pin, SqliteRecord, TrustState, VerifiedRecord
+from workseal.trust.record import ChainEntry
 
 
 class Client:
@@ -321,6 +322,53 @@ def test_a_receipt_seen_in_between_may_still_answer_its_own_call(client: Client)
     other = client.call("c-1")
     client.verifier.follow([other], workspace_id="w-1")
     assert client.verify(other, "c-1").done
+
+
+def test_a_receipt_that_answered_its_call_may_come_again_in_between(client: Client) -> None:
+    first = client.call("c-1")
+    client.verify(first, "c-1")
+    assert client.verify(client.call("c-2"), "c-2", (first,)).done
+    entry = client.record.at("w-1", 1)
+    assert entry is not None
+    assert entry.used_by == expect(tool_call_id="c-1", challenge="c-1").call_identity
+
+
+def test_an_audit_with_the_record_takes_a_receipt_that_answered_its_call(client: Client) -> None:
+    receipt = client.call()
+    client.verify(receipt)
+    assert client.verifier.audit(receipt, with_record=True).verified
+
+
+def test_a_receipt_that_another_process_recorded_otherwise_meanwhile_is_a_fork() -> None:
+    class Raced(MemoryRecord):
+        def accept(self, workspace_id: str, entries: Sequence[ChainEntry]) -> None:
+            other = [replace(entry, payload_digest=digest("their history")) for entry in entries]
+            super().accept(workspace_id, other)
+            super().accept(workspace_id, entries)
+
+    client = Client(Raced())
+    assert reason_of(lambda: client.verify(client.call())) == "chain/fork"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_what_lies_further_back_than_the_record_reaches_is_refused(kind: str, tmp_path: Path) -> None:
+    record = MemoryRecord(kept_entries=2) if kind == "memory" else SqliteRecord(tmp_path, kept_entries=2)
+    client = Client(record)
+    receipts = {call: client.call(call) for call in ("c-1", "c-2", "c-3", "c-4")}
+    for call, receipt in receipts.items():
+        client.verify(receipt, call)
+    assert [record.at("w-1", sequence) is not None for sequence in (1, 2, 3, 4)] == [False, False, True, True]
+    assert client.verify(receipts["c-3"], "c-3").done
+    assert reason_of(lambda: client.verify(receipts["c-1"], "c-1")) == "chain/behind"
+
+
+def test_a_rotation_verified_over_a_gap_may_come_again_when_the_gap_is_closed(client: Client) -> None:
+    client.verify(client.call("c-1"), "c-1")
+    second = client.call("c-2")
+    rotation = client.ledger.rotate(Key())
+    client.verifier.follow([rotation], workspace_id="w-1")
+    client.verify(second, "c-2")
+    assert client.verifier.follow([rotation], workspace_id="w-1")
 
 
 def test_the_gap_is_empty_where_nothing_is_known(client: Client) -> None:

@@ -20,6 +20,7 @@ from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.model import Directory
 from workseal_host.workspace.root import WorkspaceRoot
 from workseal_host.workspace.scan import ScanLevel, Scanner, ScanResult
+from workseal_host.workspace.statcache import file_clock_ns
 
 NOBODY = 65534
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -28,6 +28,7 @@ from workseal_host.workspace.manifest import iter_entries
 from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
 from workseal_host.workspace.root import WorkspaceRoot
 from workseal_host.workspace.scan import ScanLevel, Scanner
+from workseal_host.workspace.statcache import file_clock_ns
 
 DEPTH = 3000
 

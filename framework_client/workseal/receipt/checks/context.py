@@ -7,6 +7,7 @@ given to check against.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +19,7 @@ from workseal.receipt.policy import AcceptancePolicy, Expectation
 from workseal.receipt.predicate import KeyRotationPredicate, ToolExecutionPredicate
 from workseal.receipt.statement import Statement, parse_statement
 from workseal.trust.pins import Position, TrustState
-from workseal.trust.record import ChainEntry, VerifiedRecord
+from workseal.trust.record import ChainEntry, VerifiedRecord, merge
 
 
 class NotAsked(Exception):  # noqa: N818 - not an error: an audit goes on
@@ -41,27 +42,45 @@ class ChainView:
     def __init__(self, record: VerifiedRecord, workspace_id: str) -> None:
         self._record = record
         self._workspace_id = workspace_id
-        self.pending: list[ChainEntry] = []
+        self._added: dict[int, ChainEntry] = {}
+        self._order: list[int] = []
+
+    @property
+    def added(self) -> list[ChainEntry]:
+        """The entries that would be added, by sequence."""
+        return [self._added[sequence] for sequence in self._order]
+
+    def add(self, entry: ChainEntry) -> None:
+        """Add an entry; one that is used for a call stays that call's.
+
+        Raises:
+            NotVerifiedError: as :func:`merge`.
+        """
+        merged = merge(self.at(entry.sequence), entry)
+        if entry.sequence not in self._added:
+            insort(self._order, entry.sequence)
+        self._added[entry.sequence] = merged
 
     def at(self, sequence: int) -> ChainEntry | None:
         """Return the entry at a sequence."""
-        for entry in self.pending:
-            if entry.sequence == sequence:
-                return entry
-        return self._record.at(self._workspace_id, sequence)
+        return self._added.get(sequence) or self._record.at(self._workspace_id, sequence)
 
     def below(self, sequence: int) -> ChainEntry | None:
         """Return the last entry before a sequence."""
-        known = self._record.below(self._workspace_id, sequence)
-        candidates = [entry for entry in self.pending if entry.sequence < sequence]
-        return max([*candidates, *([known] if known else [])], key=lambda entry: entry.sequence, default=None)
+        index = bisect_left(self._order, sequence)
+        added = self._added[self._order[index - 1]] if index else None
+        return _later(added, self._record.below(self._workspace_id, sequence))
 
     def head(self) -> ChainEntry | None:
         """Return the entry with the highest sequence."""
-        known = self._record.head(self._workspace_id)
-        return max(
-            [*self.pending, *([known] if known else [])], key=lambda entry: entry.sequence, default=None
-        )
+        added = self._added[self._order[-1]] if self._order else None
+        return _later(added, self._record.head(self._workspace_id))
+
+
+def _later(first: ChainEntry | None, second: ChainEntry | None) -> ChainEntry | None:
+    if first is None or second is None:
+        return first or second
+    return first if first.sequence >= second.sequence else second
 
 
 @dataclass
