@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.command import Command
-from support.daemon import Daemon
-
-DaemonFactory = Callable[..., Daemon]
+from support.daemon import Daemon, DaemonFactory
 
 
 @pytest.fixture
@@ -51,9 +48,3 @@ def workseal(tmp_path: Path) -> Iterator[Command]:
     runtime_dir = Path(tempfile.mkdtemp(prefix="ws-"))
     yield Command(tmp_path, runtime_dir)
     shutil.rmtree(runtime_dir, ignore_errors=True)
-
-
-def requires(program: str) -> pytest.MarkDecorator:
-    """Skip where a program is missing, except under CI, where that is a failure."""
-    missing = shutil.which(program) is None and not os.environ.get("CI")
-    return pytest.mark.skipif(missing, reason=f"{program} is not installed")

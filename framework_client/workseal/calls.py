@@ -160,15 +160,27 @@ class PathExpectation:
 
     Args:
         path: in the escaped form.
-        absent: whether it must not be there; then give no type.
+        absent: whether it must not be there; then give neither type nor digest.
         type: its type; empty for any.
-        digest: its hex SHA-256; empty for any.
+        digest: its hex SHA-256, together with its type; empty for any.
+
+    Raises:
+        InvalidInputError: a digest without a type, or a state of what must be absent.
     """
 
     path: str
     absent: bool = False
     type: str = ""
     digest: str = ""
+
+    def __post_init__(self) -> None:
+        # Otherwise the request could not carry it, and the host would check less than was asked.
+        if self.digest and not self.type:
+            raise InvalidInputError(
+                "a digest is expected together with its type, such as file", field="digest"
+            )
+        if self.absent and self.type:
+            raise InvalidInputError("a path that must be absent has neither type nor digest", field="absent")
 
 
 @dataclass(frozen=True, slots=True)

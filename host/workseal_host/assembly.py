@@ -65,6 +65,8 @@ def _execution(facts: Facts) -> form.Execution | None:
     if not facts.ran:
         return None
     result = facts.result
+    # Of a tool that somebody else ran the host saw no output: an empty stream would be a guess.
+    heard = None if facts.mode == form.Mode.OBSERVED else result
     return form.Execution(
         execution_id=facts.execution_id,
         mode=form.Mode(facts.mode),
@@ -79,8 +81,8 @@ def _execution(facts: Facts) -> form.Execution | None:
         cancelled=bool(result and result.cancelled),
         recovered=False,
         leftover_processes=result.leftover_processes if result else 0,
-        stdout=_stream(result.stdout) if result else None,
-        stderr=_stream(result.stderr) if result else None,
+        stdout=_stream(heard.stdout) if heard else None,
+        stderr=_stream(heard.stderr) if heard else None,
         result=form.ResultDigest(sha256_hex(result.result), len(result.result)) if result else None,
         survivors=int(bool(result and result.survivors)),
     )

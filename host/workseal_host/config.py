@@ -6,6 +6,7 @@ an error, never ignored; what is loaded is complete and valid, so that nobody ch
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -14,14 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from workseal_host.errors import ConfigError
+from workseal_host.config_file import CONFIG_VARIABLE, default_config_path
+from workseal_host.errors import ConfigError, IgnoreRulesError
 from workseal_host.execution.isolation import IsolationMode
 from workseal_host.execution.output import HEAD_BYTES, TAIL_BYTES
 from workseal_host.execution.registry import ToolRegistry, build_registry
 from workseal_host.execution.tool import DEFAULT_TIMEOUT_S, SideEffects
 from workseal_host.execution.tools.command import CommandTool, CommandToolSpec
+from workseal_host.workspace.ignore import IgnorePolicy
 
-CONFIG_VARIABLE = "WORKSEAL_CONFIG"
 MAX_CONFIG_BYTES = 1024 * 1024
 DEFAULT_SHUTDOWN_GRACE_S = 30.0
 # What makes an agent's host or editor run code or change its own rules.
@@ -40,6 +42,7 @@ _MAX_KEPT_BYTES = 256 * 1024
 # Its receipts say that a person ran the command; no tool of the daemon may say so.
 _RUN_TOOL = "run"
 _MAX_SECONDS = 24 * 3600.0
+_MAX_LINKS = 40  # as Linux itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,6 @@ class HostConfig:
         return build_registry(self.tools, bash_timeout_s=self.default_timeout_s)
 
 
-def default_config_path(environment: Mapping[str, str] = os.environ) -> str:
-    """Return ``$XDG_CONFIG_HOME/workseal/workseal.toml``."""
-    base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(base, "workseal", "workseal.toml")
-
-
 def load_config(
     path: str | None = None,
     *,
@@ -109,16 +106,20 @@ def load_config(
         environment: where variables are looked up.
 
     Raises:
-        ConfigError: with the dotted key; also for a file that is missing, unreadable or in the workspace.
+        ConfigError: with the dotted key; also for a file that is missing, unreadable, or lies in the
+            workspace or one of its own writable paths.
     """
     named = path or environment.get(CONFIG_VARIABLE)
     file = named or default_config_path(environment)
     # Before it is even opened: a FIFO or a huge file put there by a tool must not matter.
     if workspace is not None:
-        _refuse_inside(file, os.fsencode(workspace))
+        _refuse_inside(file, os.fsencode(workspace), "the workspace")
     if not named and not os.path.lexists(file):
         return HostConfig.default()
-    return parse_config(_read(file), source=os.path.realpath(file))
+    config = parse_config(_read(file), source=os.path.realpath(file))
+    for path in config.writable_paths:
+        _refuse_inside(file, os.fsencode(os.path.expanduser(path)), f"the writable path {path}")
+    return config
 
 
 def parse_config(text: str, *, source: str | None = None) -> HostConfig:
@@ -153,6 +154,7 @@ def parse_config(text: str, *, source: str | None = None) -> HostConfig:
         source=source,
     )
     _require_absolute(config.writable_paths)
+    _require_patterns(config.ignore)
     table.refuse_unknown()
     config.registry()  # names that collide, with each other or with built-in tools
     return config
@@ -309,6 +311,14 @@ def _require_absolute(paths: tuple[str, ...]) -> None:
             raise ConfigError("must be an absolute path, or begin with ~/", key=f"writable_paths.{index}")
 
 
+def _require_patterns(patterns: tuple[str, ...]) -> None:
+    for index, pattern in enumerate(patterns):
+        try:
+            IgnorePolicy(config=(pattern,))
+        except IgnoreRulesError as error:
+            raise ConfigError(str(error), key=f"ignore.{index}") from error
+
+
 def _read(path: str) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -327,28 +337,46 @@ def _read(path: str) -> str:
     return text
 
 
-def _refuse_inside(path: str, workspace: bytes) -> None:
+def _refuse_inside(path: str, top: bytes, what: str) -> None:
     """Refuse a file that a tool could write or re-point; directories are compared by identity."""
     try:
-        root = os.stat(workspace)
+        root = os.stat(top)
     except OSError:
         return  # a workspace that cannot be opened is refused elsewhere
-    for spelling in (os.path.abspath(path), os.path.realpath(path)):
-        directory = os.path.dirname(spelling)
-        while True:
-            try:
-                status = os.stat(directory)
-            except OSError:
-                status = None
-            if status is not None and (status.st_dev, status.st_ino) == (root.st_dev, root.st_ino):
+    for directory in _directories_on_the_way(path):
+        with contextlib.suppress(OSError):
+            status = os.stat(directory)
+            if (status.st_dev, status.st_ino) == (root.st_dev, root.st_ino):
                 raise ConfigError(
-                    f"{path} lies in the workspace, where tools can write: keep the configuration somewhere"
+                    f"{path} lies in {what}, where tools can write: keep the configuration somewhere"
                     f" else, and name it with ${CONFIG_VARIABLE} or $XDG_CONFIG_HOME"
                 )
-            parent = os.path.dirname(directory)
-            if parent == directory:
-                break
-            directory = parent
+
+
+def _directories_on_the_way(path: str) -> Iterator[str]:
+    """Yield every directory that is gone through to reach a file, its links followed one at a time.
+
+    The real path alone would not do: a link on the way to it may lie where tools can write.
+    """
+    directory, links = "/", 0
+    rest = _names(os.path.join(os.getcwd(), path))
+    while rest and links <= _MAX_LINKS:
+        yield directory
+        name = rest.pop()
+        step = os.path.join(directory, name) if name != ".." else os.path.dirname(directory)
+        try:
+            target = os.readlink(step)
+        except OSError:
+            directory = step if rest else directory
+            continue
+        links += 1
+        directory = "/" if target.startswith("/") else directory
+        rest += _names(target)
+
+
+def _names(path: str) -> list[str]:
+    """Return the components of a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
 __all__ = [

@@ -180,6 +180,7 @@ class CallRequest:
                     "mode": "observed" if self.observed else "executed",
                     "paths": expectations,
                     "timeoutMs": timeout_ms,
+                    "ttlMs": round(self.ttl_s * 1000) if self.observed else None,
                     "tool": self.tool,
                     "workspace": self.precondition.workspace_digest,
                 }

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from conftest import requires
+from fakes.toolbox import needs_bubblewrap
 from support.daemon import Daemon
 from support.rpc import call_message, connected, outcome_of, predicate, token_of, tool_message
 from workseal.v1 import execution_pb2
@@ -36,7 +36,7 @@ NOBODYS_PATH = {
     )
 }
 
-pytestmark = [requires("bwrap"), pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux")]
+pytestmark = [needs_bubblewrap, pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux")]
 
 
 class NobodysDaemon(Daemon):

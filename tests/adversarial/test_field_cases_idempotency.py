@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import DaemonFactory
-from support.daemon import Daemon, DaemonFailedError
+from support.daemon import Daemon, DaemonFactory, DaemonFailedError
 from workseal import NotVerifiedError, ReceiptVerifier
 from workseal.calls import ToolCall, new_challenge
 from workseal.errors import HostError, HostUnreachableError, KeyConflictError
@@ -69,7 +68,10 @@ async def test_f5_names_that_are_not_utf8_reach_the_receipt_and_come_back(daemon
     verifier = ReceiptVerifier(daemon.trust())
     wanted = call("1", r"printf x > $(printf 'bad-\377.txt'); printf x > $(printf 'bad-\376.txt')")
     verified = await verify(daemon, verifier, wanted, await execute(daemon, wanted))
-    assert [entry.path for entry in verified.predicate.workspace.created] == [r"bad-\xfe.txt", r"bad-\xff.txt"]
+    assert [entry.path for entry in verified.predicate.workspace.created] == [
+        r"bad-\xfe.txt",
+        r"bad-\xff.txt",
+    ]
     assert os.listdir(os.fsencode(daemon.workspace)).count(b"bad-\xff.txt") == 1
 
 
@@ -98,7 +100,7 @@ async def test_f23_what_the_killed_host_left_running_is_over_before_the_scan(
 ) -> None:
     daemon = daemons(workspace, config=f'isolation = "{isolation}"\n')
     stubborn = "trap '' TERM HUP; while :; do date +%N >> log; sleep 0.01; done"
-    wanted = call("c1", f"setsid bash -c \"{stubborn}\" & setsid bash -c \"{stubborn}\"")
+    wanted = call("c1", f'setsid bash -c "{stubborn}" & setsid bash -c "{stubborn}"')
     running = asyncio.ensure_future(execute(daemon, wanted, deadline_s=60))
     await until((workspace / "log").exists)
     daemon.kill()
@@ -141,7 +143,12 @@ async def test_f26_a_second_host_on_the_workspace_does_not_start(daemon: Daemon)
 async def test_f27_a_key_names_one_request_of_one_session(daemon: Daemon) -> None:
     key = "an-idempotency-key-of-mine"
     write = ToolCall(
-        "session", "1", "write_file", {"path": "a.txt", "content": "one"}, new_challenge(), idempotency_key=key
+        "session",
+        "1",
+        "write_file",
+        {"path": "a.txt", "content": "one"},
+        new_challenge(),
+        idempotency_key=key,
     )
     first = await execute(daemon, write)
     with pytest.raises(KeyConflictError):
@@ -192,7 +199,6 @@ class FaultyDaemon(Daemon):
             return command
         script = Path(__file__).parents[1] / "support" / "faulty_host.py"
         return [sys.executable, str(script), *self.fault, *command[3:]]
-
 
 
 @pytest.mark.parametrize(

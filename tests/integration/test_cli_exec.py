@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import DaemonFactory
 from support.command import Command, predicate_of
-from support.daemon import Daemon
+from support.daemon import Daemon, DaemonFactory
 from workseal_host.attestation.keyring import KeyRing
 
 LONG_S = 60

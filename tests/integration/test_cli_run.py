@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from conftest import DaemonFactory, requires
 from support.command import Command, predicate_of
+from support.daemon import DaemonFactory, requires
 
 pytestmark = requires("bwrap")
 

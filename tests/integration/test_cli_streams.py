@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import requires
 from support.command import Command
+from support.daemon import requires
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 
 from support.daemon import Daemon, DaemonFailedError
 from support.rpc import call_message, connected, outcome_of
+from workseal_host.place import AlreadyRunningError, claim_socket
 
 DaemonFactory = Callable[..., Daemon]
 USAGE = 2
@@ -98,6 +99,16 @@ def test_f58_one_socket_path_is_given_to_one_host_only(
     assert "already listens" in stderr
     assert first.process is not None
     assert first.process.poll() is None
+
+
+def test_f58_a_socket_path_is_taken_before_anybody_listens_there(tmp_path: Path) -> None:
+    first = claim_socket(tmp_path / "s")
+    try:
+        with pytest.raises(AlreadyRunningError):
+            claim_socket(tmp_path / "s")
+    finally:
+        os.close(first)
+    os.close(claim_socket(tmp_path / "s"))
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "fifo"])

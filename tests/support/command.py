@@ -36,7 +36,9 @@ class Command:
 
     def clean_environment(self) -> dict[str, str]:
         """Return an environment without this machine's configuration in it."""
-        kept = {name: os.environ[name] for name in ("PATH", "COVERAGE_PROCESS_START") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in os.environ if name == "PATH" or name.startswith("COVERAGE_")
+        }
         home = self.base / "home"
         home.mkdir(exist_ok=True)
         return {

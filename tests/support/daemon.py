@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from workseal.client import HostClient
 from workseal.receipt.keys import PublicKey
@@ -139,3 +141,12 @@ class Daemon:
         """Return its public key, read from its key file, as a pin."""
         public = PublicKey.from_pem(Path(self.ready["public_key_file"]).read_text())
         return MemoryTrustStore(TrustState(pins=(Pin(public),)))
+
+
+DaemonFactory = Callable[..., Daemon]
+
+
+def requires(program: str) -> pytest.MarkDecorator:
+    """Skip where a program is missing, except under CI, where that is a failure."""
+    missing = shutil.which(program) is None and not os.environ.get("CI")
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed")

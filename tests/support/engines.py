@@ -215,7 +215,7 @@ def changes(outcome: Outcome) -> dict[str, list[str]]:
 
 
 def outside(outcome: Outcome) -> dict[str, list[str]] | None:
-    """Return a receipt's outside changes by kind, kinds without any left out; None where they are not known."""
+    """Return a receipt's outside changes by kind, kinds without any left out; None for not known."""
     found = predicate(outcome).workspace.outside_changes
     return None if found is None else _listed(found)
 

@@ -1,4 +1,4 @@
-"""A real host that is killed at one step of its ledger. For tests alone: `faulty_host.py METHOD WHEN COMMAND...`.
+"""A real host that is killed at one step of its ledger: `faulty_host.py METHOD WHEN COMMAND...`.
 
 METHOD is a method of the ledger, WHEN is `before` or `after` its work, COMMAND the
 arguments of `workseal`. The process kills itself the first time it gets there.

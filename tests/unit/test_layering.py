@@ -30,7 +30,7 @@ LAYERS = (
     ("config", "place", "requests"),
     ("execution", "ledger", "snapshot", "approval"),
     ("workspace", "attestation"),
-    ("errors", "logs", "version"),
+    ("config_file", "errors", "logs", "version"),
 )
 RANK = {name: len(LAYERS) - index for index, names in enumerate(LAYERS) for name in names}
 

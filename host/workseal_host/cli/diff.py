@@ -6,12 +6,20 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from workseal.errors import InvalidInputError
 from workseal.paths import escape_path
-from workseal_host.cli.scanning import InputError, look, scheme_option, warn_unsettled
+from workseal_host.cli.scanning import (
+    ConfigChoice,
+    InputError,
+    config_options,
+    look,
+    scheme_option,
+    warn_unsettled,
+)
 from workseal_host.workspace.diff import Change, EntryState, diff
 from workseal_host.workspace.manifest import ManifestHeader, read_manifest
 from workseal_host.workspace.model import Directory
@@ -31,14 +39,23 @@ class _Side:
 @click.argument("before", metavar="A", type=click.Path(path_type=bytes))
 @click.argument("after", metavar="B", type=click.Path(path_type=bytes))
 @scheme_option
+@config_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object in the form of receipts.")
-def diff_command(before: bytes, after: bytes, scheme: str | None, as_json: bool) -> None:
+def diff_command(
+    before: bytes,
+    after: bytes,
+    scheme: str | None,
+    config_file: Path | None,
+    *,
+    no_config: bool,
+    as_json: bool,
+) -> None:
     """List what is created, modified and deleted in B as against A.
 
     Each is a directory or a saved manifest. Exit codes: 0 equal; 1 they differ,
     or equality is not certain; 2 usage, or something cannot be read.
     """
-    sides = _sides((before, after), scheme)
+    sides = _sides((before, after), scheme, ConfigChoice(config_file, no_config))
     old, new = (side.header for side in sides)
     changes = diff(sides[0].tree, sides[1].tree, list_directories=old.scheme is not DigestScheme.NONOKA_1)
     if as_json:
@@ -56,7 +73,7 @@ def diff_command(before: bytes, after: bytes, scheme: str | None, as_json: bool)
         sys.exit(1)
 
 
-def _sides(paths: tuple[bytes, bytes], scheme: str | None) -> list[_Side]:
+def _sides(paths: tuple[bytes, bytes], scheme: str | None, config: ConfigChoice) -> list[_Side]:
     """Read manifests first: a directory beside one is looked at under its scheme."""
     sides: dict[bytes, _Side] = {path: _read(path) for path in paths if not os.path.isdir(path)}
     schemes = {side.header.scheme for side in sides.values()}
@@ -67,7 +84,7 @@ def _sides(paths: tuple[bytes, bytes], scheme: str | None) -> list[_Side]:
     chosen = schemes.pop() if schemes else DigestScheme.WORKSEAL_TREE_1
     for path in paths:
         if path not in sides:
-            seen = look(path, chosen, ScanLevel.STAT)
+            seen = look(path, chosen, ScanLevel.STAT, config=config)
             sides[path] = _Side(seen.header(), seen.tree)
     return [sides[path] for path in paths]
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from pathlib import Path
 
 import click
 import xxhash
 
 from workseal.errors import InvalidInputError
 from workseal.paths import escape_path
-from workseal_host.cli.scanning import Look, look, scheme_option, warn_unsettled
+from workseal_host.cli.scanning import (
+    ConfigChoice,
+    Look,
+    config_options,
+    look,
+    scheme_option,
+    warn_unsettled,
+)
 from workseal_host.workspace.manifest import count_listed, parse_digest
 from workseal_host.workspace.model import tree_object
 from workseal_host.workspace.scan import ScanLevel
@@ -21,14 +29,26 @@ from workseal_host.workspace.scheme import DigestScheme
 @click.command("digest")
 @click.argument("directory", type=click.Path(path_type=bytes), default=b".")
 @scheme_option
+@config_options
 @click.option("--check", "expected", metavar="DIGEST", help="Exit 0 if this is the digest, else 1.")
 @click.option("--full", is_flag=True, help="Read every byte, whatever is known of earlier scans.")
 @click.option("--fast", is_flag=True, help="Print an unsigned xxh3 in place of a digest.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object that also says how it came about.")
 def digest_command(
-    directory: bytes, scheme: str | None, expected: str | None, *, full: bool, fast: bool, as_json: bool
+    directory: bytes,
+    scheme: str | None,
+    config_file: Path | None,
+    expected: str | None,
+    *,
+    no_config: bool,
+    full: bool,
+    fast: bool,
+    as_json: bool,
 ) -> None:
     """Print the digest of DIRECTORY (the current one by default).
+
+    It is what a host of yours comes to: the built-in names, the .worksealignore
+    files and the `ignore` of your workseal.toml do not count.
 
     Exit codes: 0 printed, or equal; 1 not equal, or not certain; 2 usage, or
     the directory or its ignore rules cannot be read.
@@ -36,7 +56,13 @@ def digest_command(
     wanted = _wanted(expected, fast=fast, scheme=scheme)
     level = ScanLevel.FULL if full or fast else ScanLevel.STAT
     new_hash = xxhash.xxh3_128 if fast else hashlib.sha256
-    seen = look(directory, DigestScheme(scheme or DigestScheme.WORKSEAL_TREE_1), level, new_hash=new_hash)
+    seen = look(
+        directory,
+        DigestScheme(scheme or DigestScheme.WORKSEAL_TREE_1),
+        level,
+        config=ConfigChoice(config_file, no_config),
+        new_hash=new_hash,
+    )
     text = f"sha256:{seen.digest.hex()}"
     if fast:
         text = f"xxh3:{xxhash.xxh3_128_hexdigest(tree_object(seen.tree))}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from workseal.errors import WorksealError
 from workseal.paths import escape_path
 from workseal_host.cli.progress import Waiting
+from workseal_host.config_file import has_config
+from workseal_host.errors import ConfigError
 from workseal_host.workspace.manifest import ManifestHeader, count_listed
 from workseal_host.workspace.model import Directory
 from workseal_host.workspace.reading import Hash
@@ -23,6 +27,27 @@ scheme_option = click.option(
     type=click.Choice([scheme.value for scheme in DigestScheme]),
     help="Digest scheme.  [default: workseal-tree/1]",
 )
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def config_options(command: _Command) -> _Command:
+    """Add ``--config`` and ``--no-config``."""
+    options = [
+        click.option(
+            "--config",
+            "config_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="workseal.toml, whose `ignore` counts as it does for a host.  "
+            "[default: $WORKSEAL_CONFIG or the one in the configuration directory]",
+        ),
+        click.option("--no-config", is_flag=True, help="Go by the rules in the directory alone."),
+    ]
+    for option in options:
+        command = option(command)
+    return command
 
 
 class InputError(click.ClickException):
@@ -61,27 +86,66 @@ class Look:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigChoice:
+    """Where ignore patterns of a host's configuration come from, by the options of a command.
+
+    Args:
+        file: what ``--config`` names; None for the usual place.
+        none: whether there are to be none.
+
+    Raises:
+        click.UsageError: both were given.
+    """
+
+    file: Path | None = None
+    none: bool = False
+
+    def __post_init__(self) -> None:
+        if self.file is not None and self.none:
+            raise click.UsageError("--config and --no-config exclude each other; leave out one of them")
+
+    def patterns(self, directory: bytes) -> tuple[str, ...]:
+        """Return the ignore patterns that a host of this user goes by in a directory.
+
+        Raises:
+            InputError: the configuration cannot be used; one that lies in the directory never is.
+        """
+        if self.none or (self.file is None and not has_config()):
+            return ()
+        from workseal_host.config import load_config  # noqa: PLC0415 - loads all tools
+
+        try:
+            return load_config(str(self.file) if self.file else None, workspace=directory).ignore
+        except ConfigError as error:
+            key = f"{error.key}: " if error.key else ""
+            raise InputError(f"{key}{error}; or leave it aside with --no-config") from error
+
+
 def look(
     directory: bytes,
     scheme: DigestScheme,
     level: ScanLevel,
     *,
+    config: ConfigChoice,
     new_hash: Callable[[], Hash] = hashlib.sha256,
 ) -> Look:
-    """Scan a directory by the rules that lie in it.
+    """Scan a directory by the rules that a host of this user would go by.
 
     Args:
         directory: path of the directory.
         scheme: what to project the tree onto.
         level: scan level.
+        config: where patterns come from besides the rules that lie in it.
         new_hash: makes the hash of contents.
 
     Raises:
-        InputError: the directory cannot be observed under that scheme.
+        InputError: the directory cannot be observed under that scheme, or the configuration not be used.
     """
+    patterns = () if scheme is DigestScheme.NONOKA_1 else config.patterns(directory)
     try:
         with WorkspaceRoot.open(directory) as root, Waiting(f"scanning {root.path_text}"):
-            scanner = Scanner(root, new_hash=new_hash)
+            scanner = Scanner(root, config_patterns=patterns, new_hash=new_hash)
             scan = scanner.scan(level, builtin_only=scheme is DigestScheme.NONOKA_1)
             tree = project(scan.tree, scheme)
             return Look(root.path_text, scheme, scan, tree, workspace_digest(tree, scheme))

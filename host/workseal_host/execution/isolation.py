@@ -116,7 +116,7 @@ def detect(
 
     Raises:
         IsolationError: ``bubblewrap`` was demanded and does not work, or a writable path would
-            uncover a masked directory.
+            uncover a masked directory or let it be replaced.
     """
     masks = tuple(sorted({os.path.realpath(os.fsencode(path)) for path in masked_dirs}))
     writable = tuple(
@@ -126,6 +126,12 @@ def detect(
         if any(is_beneath(path, mask) for mask in masks):
             raise IsolationError(
                 f"writable path {os.fsdecode(path)!r} lies in a directory of the host's own: leave it out"
+            )
+        if any(is_beneath(mask, path) for mask in masks):
+            # A mask hides the directory, not its name: a tool could move its parent away, or make it first.
+            raise IsolationError(
+                f"writable path {os.fsdecode(path)!r} holds a directory of the host's own, which a tool could "
+                "replace there: name the directories in it that tools need"
             )
     if mode == "none":
         return Isolation("none", masked_dirs=masks, reason="isolation is switched off in the configuration")

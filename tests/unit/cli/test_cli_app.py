@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from support.environment import unmeasured
 from workseal.cli.keys import run_keys
 from workseal.cli.main import KEY_COMMANDS
 from workseal_host.cli.app import VERBS, app
@@ -86,7 +87,12 @@ def test_a_verb_loads_no_more_than_it_needs(
         f"print(sorted(set(sys.modules) & {unwanted!r}), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=unmeasured(),
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
 
     assert done.stderr.decode().splitlines()[-1] == "[]"

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 import pytest
 
 from workseal.calls import (
+    PathExpectation,
     ToolCall,
     arguments_digest,
     check_challenge,
@@ -107,3 +109,17 @@ def test_ids_that_the_host_would_refuse_are_refused(field: str, value: str) -> N
 
 def test_arguments_do_not_show_in_the_repr() -> None:
     assert "canary" not in repr(ToolCall("s", "c", "t", {"key": "canary"}))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"digest": "f" * 64},
+        {"absent": True, "digest": "f" * 64},
+        {"absent": True, "type": "file"},
+    ],
+    ids=["digest-alone", "absent-with-digest", "absent-with-type"],
+)
+def test_an_expectation_that_no_request_can_carry_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        PathExpectation("a", **state)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import workseal
+from support.environment import unmeasured
 
 PUBLIC = {
     "AcceptancePolicy",
@@ -66,7 +67,7 @@ PUBLIC = {
 
 def _python(code: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], env=unmeasured(), capture_output=True, text=True, timeout=60, check=True
     ).stdout
 
 

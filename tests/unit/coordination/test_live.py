@@ -13,7 +13,9 @@ from workseal_host.ledger.model import OutputRecord, ReceiptRow
 
 ACCEPTED = Accepted("id", "key", DigestReport("workseal-tree/1", "0" * 64, "full", 0, (), (), "0" * 64))
 OUTCOME = Outcome(
-    ReceiptRow(1, 1, "0" * 64, b"{}", "tool-execution", "s", "id", "completed"), OutputRecord(), replayed=False
+    ReceiptRow(1, 1, "0" * 64, b"{}", "tool-execution", "s", "id", "completed"),
+    OutputRecord(),
+    replayed=False,
 )
 
 

@@ -91,6 +91,7 @@ def test_a_command_tool_is_undeclared_means_mutating_exclusive_and_stateful() ->
         pytest.param("environment = ['A=b']", "environment.0", id="not-a-name"),
         pytest.param("environment = 'A'", "environment", id="not-a-list"),
         pytest.param("writable_paths = ['cache']", "writable_paths.0", id="relative-path"),
+        pytest.param('ignore = ["a", "b\\nc"]', "ignore.1", id="two-lines-of-ignore-patterns"),
         pytest.param("tools = 1", "tools", id="tools-is-a-table"),
         pytest.param("[tools]\nlint = 1", "tools.lint", id="tool-is-a-table"),
         pytest.param("[tools.'a b']\n", "tools.a b", id="tool-name"),
@@ -154,6 +155,31 @@ class TestPlace:
         (work / "link.toml").symlink_to(work.parent / "work-evil" / "c.toml")
         with pytest.raises(ConfigError, match="lies in the workspace"):
             load_config(str(work / "link.toml"), workspace=str(work))
+
+    @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+    def test_a_link_on_the_way_that_lies_in_the_workspace_is_refused(
+        self, work: Path, tmp_path: Path, relative: bool
+    ) -> None:
+        (work / "sub" / "re-pointed").symlink_to("../../work-evil" if relative else tmp_path / "work-evil")
+        (tmp_path / "config").symlink_to("work/sub/re-pointed" if relative else work / "sub" / "re-pointed")
+        with pytest.raises(ConfigError, match="lies in the workspace"):
+            load_config(str(tmp_path / "config" / "c.toml"), workspace=str(work))
+
+    def test_links_that_lead_in_a_circle_are_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "circle").symlink_to("circle")
+        with pytest.raises(ConfigError, match="cannot read"):
+            load_config(str(tmp_path / "circle" / "c.toml"), workspace=str(tmp_path / "work"))
+
+    @pytest.mark.parametrize("linked", [False, True], ids=["file", "link"])
+    def test_a_file_in_one_of_its_own_writable_paths_is_refused(self, tmp_path: Path, linked: bool) -> None:
+        place = tmp_path / "caches" / "workseal"
+        place.mkdir(parents=True)
+        file = tmp_path / "c.toml" if linked else place / "c.toml"
+        file.write_text(f'writable_paths = ["{tmp_path}/caches"]')
+        if linked:
+            (place / "c.toml").symlink_to(file)
+        with pytest.raises(ConfigError, match="lies in the writable path"):
+            load_config(str(place / "c.toml"))
 
     def test_another_spelling_of_the_workspace_is_no_way_around(self, work: Path, tmp_path: Path) -> None:
         (tmp_path / "alias").symlink_to(work)

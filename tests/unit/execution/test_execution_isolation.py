@@ -69,6 +69,15 @@ def test_a_writable_path_in_a_masked_directory_is_refused(tmp_path: Path) -> Non
         detect("none", masked_dirs=[str(tmp_path)], writable_paths=[str(tmp_path / "x")])
 
 
+@pytest.mark.parametrize("exists", [True, False], ids=["there", "not-there-yet"])
+def test_a_writable_path_that_holds_a_masked_directory_is_refused(tmp_path: Path, exists: bool) -> None:
+    masked = tmp_path / "state" / "workseal"
+    if exists:
+        masked.mkdir(parents=True)
+    with pytest.raises(IsolationError, match="replace"):
+        detect("none", masked_dirs=[str(masked)], writable_paths=[str(tmp_path)])
+
+
 def test_masks_are_real_paths(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

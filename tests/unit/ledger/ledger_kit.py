@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 
 from workseal_host.ledger.model import Claim, InFlight, NewReceipt, OutputRecord, StreamRecord, WorkspaceState
 from workseal_host.ledger.sqlite import SqliteLedger
+from workseal_host.ledger.states import ExecutionState
 from workseal_host.workspace.model import Directory, EntryType, Leaf
+
+Reopen = Callable[[], Awaitable[SqliteLedger]]
 
 
 def claim(name: str = "1", *, key: str = "key", request: str = "request") -> Claim:
@@ -29,7 +33,9 @@ def in_flight(of: Directory) -> InFlight:
     return InFlight(1, state(of), "full", b"null", b"{}", b"{}")
 
 
-def receipt(sequence: int, *, of: Directory | None = None, name: str = "1", changes: bytes = b"") -> NewReceipt:
+def receipt(
+    sequence: int, *, of: Directory | None = None, name: str = "1", changes: bytes = b""
+) -> NewReceipt:
     return NewReceipt(
         sequence=sequence,
         payload_digest=hashlib.sha256(f"{name}/{sequence}".encode()).hexdigest(),
@@ -47,8 +53,6 @@ def receipt(sequence: int, *, of: Directory | None = None, name: str = "1", chan
 
 async def run(ledger: SqliteLedger, sequence: int, *, name: str = "1", of: Directory | None = None) -> None:
     """Bring one execution from its claim to its receipt."""
-    from workseal_host.ledger.states import ExecutionState
-
     after = of if of is not None else tree(f=name.encode())
     await ledger.claim(claim(name, key=f"key-{name}"))
     await ledger.mark_in_flight(f"execution-{name}", in_flight(after), [after])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from pathlib import Path
 
 import pytest
-from ledger_kit import claim, in_flight, receipt, run, state, tree
+from ledger_kit import Reopen, claim, in_flight, receipt, run, state, tree
 
 from workseal_host.errors import KeyConflictError, LedgerError, NotFoundError, StateError
 from workseal_host.ledger.sqlite import SqliteLedger
@@ -74,17 +73,16 @@ async def test_an_illegal_move_leaves_no_receipt(ledger: SqliteLedger) -> None:
     assert [row.state for row in await ledger.unsettled()] == [ExecutionState.RECEIVED]
 
 
-async def test_the_record_of_a_call_in_flight_is_durable(ledger: SqliteLedger, path: Path) -> None:
+async def test_the_record_of_a_call_in_flight_is_durable(ledger: SqliteLedger, reopen: Reopen) -> None:
     before = tree(f=b"1")
     await ledger.claim(claim("1"))
     await ledger.mark_in_flight("execution-1", in_flight(before), [before, tree(g=b"2")])
     await ledger.close()
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     (row,) = await again.unsettled()
     assert row.in_flight == in_flight(before)
     assert await again.load_tree(before.digest) == before
     assert await again.load_tree(tree(g=b"2").digest) == tree(g=b"2")
-    await again.close()
 
 
 async def test_a_receipt_does_not_follow_with_a_gap(ledger: SqliteLedger) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ledger_kit import receipt, run, tree
+from ledger_kit import Reopen, receipt, run, tree
 
 from workseal_host.errors import LedgerError, NotFoundError
 from workseal_host.ledger.schema import MIGRATIONS
@@ -34,20 +34,19 @@ async def test_only_the_owner_may_read_the_files(ledger: SqliteLedger, path: Pat
     assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files} == {0}
 
 
-async def test_what_was_written_is_there_the_next_time(ledger: SqliteLedger, path: Path) -> None:
+async def test_what_was_written_is_there_the_next_time(ledger: SqliteLedger, reopen: Reopen) -> None:
     await run(ledger, 1)
     await ledger.close()
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert again.chain_id == ledger.chain_id
     assert (await again.receipt(sequence=1)).envelope == receipt(1).envelope
-    await again.close()
 
 
-async def test_many_openings_of_a_new_ledger_make_one_chain(path: Path) -> None:
+async def test_many_openings_of_a_new_ledger_make_one_chain(reopen: Reopen) -> None:
     # One after another here; the lock of the workspace keeps hosts apart.
     chains = set()
     for _ in range(3):
-        ledger = await SqliteLedger.open(path)
+        ledger = await reopen()
         chains.add(ledger.chain_id)
         await ledger.close()
     assert len(chains) == 1
@@ -120,35 +119,39 @@ async def test_a_link_in_place_of_the_ledger_is_not_followed(tmp_path: Path) -> 
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_a_ledger_from_a_backup_begins_a_new_chain(ledger: SqliteLedger, path: Path) -> None:
+async def test_a_ledger_from_a_backup_begins_a_new_chain(
+    ledger: SqliteLedger, path: Path, reopen: Reopen
+) -> None:
     await run(ledger, 1)
     await ledger.close()
     shutil.copy(path, path.with_name("backup"))
-    ledger = await SqliteLedger.open(path)
+    ledger = await reopen()
     await run(ledger, 2, name="2")
     await ledger.close()
     shutil.copy(path.with_name("backup"), path)
-    restored = await SqliteLedger.open(path)
+    restored = await reopen()
     assert restored.chain_id != ledger.chain_id
     head = await restored.head()
     assert (head.sequence, head.state, head.key_id) == (0, None, None)
     await run(restored, 1, name="3")
     await restored.close()
     # What was of the old chain can still be read by its digest.
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert again.chain_id == restored.chain_id
     assert (await again.receipt(payload_digest=receipt(1).payload_digest)).sequence == 1
-    await again.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"chain_id": 1}'], ids=["empty", "cut", "list", "other"])
-async def test_a_damaged_witness_is_no_witness(ledger: SqliteLedger, path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"chain_id": 1}'], ids=["empty", "cut", "list", "other"]
+)
+async def test_a_damaged_witness_is_no_witness(
+    ledger: SqliteLedger, path: Path, content: bytes, reopen: Reopen
+) -> None:
     await run(ledger, 1)
     await ledger.close()
     path.with_name("head.json").write_bytes(content)
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert again.chain_id == ledger.chain_id
-    await again.close()
 
 
 async def test_the_witness_names_the_newest_entry(ledger: SqliteLedger, path: Path) -> None:
@@ -161,30 +164,28 @@ async def test_the_witness_names_the_newest_entry(ledger: SqliteLedger, path: Pa
     }
 
 
-async def test_a_stored_tree_costs_what_changed(ledger: SqliteLedger, path: Path) -> None:
+async def test_a_stored_tree_costs_what_changed(ledger: SqliteLedger, path: Path, reopen: Reopen) -> None:
     still = tree(**{f"file-{number}": b"x" for number in range(50)})
     first = Directory({b"a": still, b"b": tree(f=b"1")})
     second = Directory({b"a": still, b"b": tree(f=b"2")})
     await run(ledger, 1, of=first)
     await ledger.close()
     # A host that has just started knows of none of them.
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     await run(again, 2, name="2", of=second)
-    await again.close()
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM trees").fetchone()[0] == 5
     connection.close()
 
 
-async def test_deep_and_repeated_trees_come_back_as_they_were(ledger: SqliteLedger, path: Path) -> None:
+async def test_deep_and_repeated_trees_come_back_as_they_were(ledger: SqliteLedger, reopen: Reopen) -> None:
     deep = tree(f=b"1")
     for number in range(600):
         deep = Directory({b"d": deep, b"other": tree(n=str(number % 3).encode()), b"again": tree(n=b"0")})
     await run(ledger, 1, of=deep)
     await ledger.close()
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert await again.load_tree(deep.digest) == deep
-    await again.close()
 
 
 @pytest.mark.parametrize(
@@ -196,15 +197,16 @@ async def test_deep_and_repeated_trees_come_back_as_they_were(ledger: SqliteLedg
     ],
     ids=["unreadable", "missing-part", "swapped"],
 )
-async def test_a_damaged_tree_is_never_loaded(ledger: SqliteLedger, path: Path, damage: str) -> None:
+async def test_a_damaged_tree_is_never_loaded(
+    ledger: SqliteLedger, path: Path, damage: str, reopen: Reopen
+) -> None:
     stored = Directory({b"a": tree(f=b"1"), b"b": tree(g=b"22")})
     await run(ledger, 1, of=stored)
     await ledger.close()
     execute(path, damage)
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     with pytest.raises(LedgerError, match="backup"):
         await again.load_tree(stored.digest)
-    await again.close()
 
 
 async def test_a_tree_that_is_not_stored_is_not_found(ledger: SqliteLedger) -> None:
@@ -212,12 +214,13 @@ async def test_a_tree_that_is_not_stored_is_not_found(ledger: SqliteLedger) -> N
         await ledger.load_tree(b"0" * 32)
 
 
-async def test_twenty_five_thousand_files_are_stored_and_loaded_at_once(ledger: SqliteLedger, path: Path) -> None:
+async def test_twenty_five_thousand_files_are_stored_and_loaded_at_once(
+    ledger: SqliteLedger, reopen: Reopen
+) -> None:
     many = Directory(
         {f"d{number}".encode(): tree(**{f"f{each}": b"x" for each in range(25)}) for number in range(1000)}
     )
     await run(ledger, 1, of=many)
     await ledger.close()
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert (await again.load_tree(many.digest)).digest == many.digest
-    await again.close()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_kit import claim, in_flight, receipt, run, tree
+from ledger_kit import Reopen, claim, in_flight, receipt, run, tree
 
-from workseal_host.errors import LedgerError
+from workseal_host.errors import LedgerError, NotFoundError
 from workseal_host.ledger.database import Connection
 from workseal_host.ledger.sqlite import SqliteLedger
 from workseal_host.ledger.states import ExecutionState
+from workseal_host.workspace.model import Directory
 
 
 async def test_commits_reach_the_disk_before_they_return(ledger: SqliteLedger) -> None:
     async def pragmas(db: Connection) -> list[Any]:
-        return [(await db.one(f"PRAGMA {name}"))[0] for name in ("journal_mode", "synchronous", "foreign_keys")]
+        return [
+            (await db.one(f"PRAGMA {name}"))[0] for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
 
     # synchronous=2 is FULL: in WAL mode every commit syncs the log.
     assert await ledger._db.atomically("test", pragmas) == ["wal", 2, 1]
@@ -40,11 +42,15 @@ async def test_nobody_sees_a_receipt_before_it_is_committed(
         ledger.settle("execution-1", ExecutionState.COMMITTED, receipt(1, of=tree()), tree())
     )
     await stored.wait()
-    assert await ledger.receipts(after_sequence=0, limit=10) == []
-    assert (await ledger.head()).sequence == 0
-    assert (await ledger.execution(execution_id="execution-1")).state is ExecutionState.IN_FLIGHT
-    go_on.set()
-    await settling
+    try:
+        assert await ledger.receipts(after_sequence=0, limit=10) == []
+        assert (await ledger.head()).sequence == 0
+        assert (await ledger.execution(execution_id="execution-1")).state is ExecutionState.IN_FLIGHT
+        with pytest.raises(NotFoundError):
+            await ledger.receipt(sequence=1)
+    finally:
+        go_on.set()
+        await settling
     assert (await ledger.head()).sequence == 1
 
 
@@ -59,7 +65,9 @@ async def test_a_cancelled_caller_leaves_no_transaction_open(ledger: SqliteLedge
     assert (await ledger.head()).sequence == 1
 
 
-async def test_a_failure_half_way_leaves_nothing(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_half_way_leaves_nothing(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await ledger.claim(claim("1"))
     before = tree(f=b"1")
     await ledger.mark_in_flight("execution-1", in_flight(before), [before])
@@ -77,7 +85,9 @@ async def test_a_failure_half_way_leaves_nothing(ledger: SqliteLedger, monkeypat
     assert await ledger.load_tree(after.digest) == after
 
 
-async def test_a_tree_of_a_transaction_that_failed_is_not_taken_for_stored(ledger: SqliteLedger, path: Path) -> None:
+async def test_a_tree_of_a_transaction_that_failed_is_not_taken_for_stored(
+    ledger: SqliteLedger, reopen: Reopen
+) -> None:
     after = tree(f=b"2")
     await ledger.claim(claim("1"))
     await ledger.mark_in_flight("execution-1", in_flight(tree()), [tree()])
@@ -86,9 +96,8 @@ async def test_a_tree_of_a_transaction_that_failed_is_not_taken_for_stored(ledge
         await ledger.settle("execution-1", ExecutionState.COMMITTED, receipt(7, of=after), after)
     await ledger.settle("execution-1", ExecutionState.COMMITTED, receipt(1, of=after), after)
     await ledger.close()
-    again = await SqliteLedger.open(path)
+    again = await reopen()
     assert await again.load_tree(after.digest) == after
-    await again.close()
 
 
 async def _limit(ledger: SqliteLedger, pages: int | None) -> None:
@@ -97,6 +106,17 @@ async def _limit(ledger: SqliteLedger, pages: int | None) -> None:
         await db.one(f"PRAGMA max_page_count = {used + pages if pages is not None else 1 << 30}")
 
     await ledger._db.atomically("test", limit)
+
+
+async def _write(ledger: SqliteLedger, step: str, big: Directory) -> None:
+    match step:
+        case "claim":
+            for number in range(1000):
+                await ledger.claim(claim(str(number), key=f"key-{number}"))
+        case "mark":
+            await ledger.mark_in_flight("execution-1", in_flight(big), [big])
+        case _:
+            await ledger.settle("execution-1", ExecutionState.COMMITTED, receipt(1, of=big), big)
 
 
 @pytest.mark.parametrize("step", ["claim", "mark", "settle"])
@@ -108,14 +128,7 @@ async def test_a_full_disk_is_an_error_and_nothing_is_lost(ledger: SqliteLedger,
         await ledger.mark_in_flight("execution-1", in_flight(tree()), [tree()])
     await _limit(ledger, 0)
     with pytest.raises(LedgerError, match="disk is full"):
-        match step:
-            case "claim":
-                for number in range(1000):
-                    await ledger.claim(claim(str(number), key=f"key-{number}"))
-            case "mark":
-                await ledger.mark_in_flight("execution-1", in_flight(big), [big])
-            case _:
-                await ledger.settle("execution-1", ExecutionState.COMMITTED, receipt(1, of=big), big)
+        await _write(ledger, step, big)
     assert (await ledger.head()).sequence == 0
     await _limit(ledger, None)
     await run(ledger, 1, name="after")

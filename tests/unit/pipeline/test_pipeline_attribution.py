@@ -114,9 +114,9 @@ async def test_a_person_who_saves_while_a_file_is_read_breaks_no_rule(bench: Ben
         looks += 1
         if looks == 2:
             (bench.workspace / "mine").write_text("x")
-        return await look(**how)  # type: ignore[arg-type]
+        return await look(**how)
 
-    engine.observer.look = save_before_the_second_look  # type: ignore[method-assign, assignment]
+    engine.observer.look = save_before_the_second_look
     outcome = await bench.run("read_file", {"path": "f"})
     assert outside(outcome) == {"created": ["mine"]}
     assert predicate(outcome).policy.violations == ()
@@ -124,7 +124,14 @@ async def test_a_person_who_saves_while_a_file_is_read_breaks_no_rule(bench: Ben
 
 @pytest.mark.parametrize(
     "path",
-    [".worksealignore", "a/.worksealignore", ".opencode/plugin.js", "a/.claude/settings.json", ".Claude/x", "opencode.jsonc"],
+    [
+        ".worksealignore",
+        "a/.worksealignore",
+        ".opencode/plugin.js",
+        "a/.claude/settings.json",
+        ".Claude/x",
+        "opencode.jsonc",
+    ],
 )
 async def test_protected_paths_are_reported_at_any_depth_and_in_any_case(bench: Bench, path: str) -> None:
     await bench.open()
@@ -136,7 +143,9 @@ async def test_protected_paths_are_reported_at_any_depth_and_in_any_case(bench: 
 
 async def test_violations_carry_escaped_paths(bench: Bench) -> None:
     await bench.open()
-    outcome = await bench.run("bash", {"command": "mkdir .claude; printf x > \"$(printf '.claude/a\\377\\nb')\""})
+    outcome = await bench.run(
+        "bash", {"command": "mkdir .claude; printf x > \"$(printf '.claude/a\\377\\nb')\""}
+    )
     assert r".claude/a\xff\x0ab" in [item.path for item in predicate(outcome).policy.violations]
     assert r".claude/a\xff\x0ab" in changes(outcome)["created"]
 

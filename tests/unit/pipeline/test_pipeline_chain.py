@@ -1,7 +1,9 @@
-"""What a client that keeps a record can follow: every receipt continues the one before, or says what is between."""
+"""What a client with a record can follow: each receipt continues the one before, or says what is between."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
 
 import pytest
@@ -49,7 +51,9 @@ async def test_rules_changed_by_a_call_are_bridged_by_the_next(bench: Bench) -> 
     await bench.verify(verifier, *await run(bench, command="mkdir build; echo 1 > build/f; echo 1 > keep"))
     changing, changed = await run(bench, command="echo build > .worksealignore; echo 2 > build/f")
     await bench.verify(verifier, changing, changed)
-    assert predicate(changed).workspace.ignore_policy_after != predicate(changed).workspace.ignore_policy_before
+    assert (
+        predicate(changed).workspace.ignore_policy_after != predicate(changed).workspace.ignore_policy_before
+    )
     assert changes(changed) == {"created": [".worksealignore"], "modified": ["build/f"]}
 
     request, outcome = await run(bench, command="echo 3 > build/f; echo 3 > g")
@@ -153,7 +157,9 @@ async def test_an_observation_in_between_is_accounted_for(bench: Bench) -> None:
 async def test_the_whole_chain_under_nonoka_rules(bench: Bench) -> None:
     await bench.open(scheme="nonoka/1")
     verifier = bench.verifier()
-    await bench.verify(verifier, *await run(bench, command="mkdir -p d/e; echo 1 > d/f; echo coverage > .worksealignore"))
+    await bench.verify(
+        verifier, *await run(bench, command="mkdir -p d/e; echo 1 > d/f; echo coverage > .worksealignore")
+    )
     (bench.workspace / "mine").write_text("x")
     (bench.workspace / "empty").mkdir()
     await bench.reopen()
@@ -219,16 +225,21 @@ async def test_the_first_reader_after_a_change_of_rules_is_alone(bench: Bench) -
     bench.tools += [slow, quick]
     await bench.open()
     verifier = bench.verifier()
-    await bench.verify(verifier, *await run(bench, command="echo 1 > f"))
-    (bench.workspace / ".worksealignore").write_text("g\n")
+    await bench.verify(verifier, *await run(bench, command="echo 1 > f; echo 1 > keep"))
+    (bench.workspace / ".worksealignore").write_text("f\n")
     first = bench.request("slow")
     running = await bench.begin(first)
     await slow.started.wait()
     second = bench.request("quick")
     waiting = await bench.begin(second)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(quick.started.wait(), 0.2)
+    assert quick.runs == 0
     slow.release.set()
-    await bench.verify(verifier, first, await bench.outcome(running))
-    await bench.verify(verifier, second, await bench.outcome(waiting))
+    outcomes = [await bench.outcome(running), await bench.outcome(waiting)]
+    for request, outcome in zip((first, second), outcomes, strict=True):
+        await bench.verify(verifier, request, outcome)
+    assert [outside(outcome) for outcome in outcomes] == [{"created": [".worksealignore"]}, {}]
 
 
 async def test_a_restored_ledger_begins_a_new_chain(bench: Bench) -> None:

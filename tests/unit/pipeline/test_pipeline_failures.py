@@ -1,4 +1,4 @@
-"""When the ledger, the keys, the tool or the workspace fail: the truth is told, and nothing is served over a gap."""
+"""When ledger, keys, tool or workspace fail: the truth is told, and nothing is served over a gap."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broken(method: Callable[..., Awaitable[Any]], **how: Any) -> Any:
 
 async def test_a_commit_that_fails_once_is_made_good_before_the_caller_hears(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.settle = broken(engine.ledger.settle)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle)
     outcome = await bench.run("bash", {"command": "echo 1 > f"})
     assert predicate(outcome).outcome == "completed"
     assert changes(outcome) == {"created": ["f"]}
@@ -56,7 +56,7 @@ async def test_a_commit_that_fails_once_is_made_good_before_the_caller_hears(ben
 async def test_a_commit_that_keeps_failing_is_an_error_and_blocks_what_follows(bench: Bench) -> None:
     engine = await bench.open()
     request = bench.request("bash", {"command": "echo 1 >> f"})
-    engine.ledger.settle = broken(engine.ledger.settle, times=4)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle, times=4)
     with pytest.raises(LedgerError):
         await bench.execute(request)
     # Two tries are used up. Nothing runs over the open row, not even a reader.
@@ -82,7 +82,7 @@ async def test_a_call_that_waits_meanwhile_does_not_run_over_an_open_row(bench: 
     running = await bench.begin(bench.request("slow"))
     await tool.started.wait()
     waiting = await bench.begin(bench.request("bash", {"command": "echo 1 > f"}))
-    engine.ledger.settle = broken(engine.ledger.settle, times=3)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle, times=3)
     tool.release.set()
     with pytest.raises(LedgerError):
         await bench.outcome(running)
@@ -93,7 +93,7 @@ async def test_a_call_that_waits_meanwhile_does_not_run_over_an_open_row(bench: 
 
 async def test_a_commit_that_held_although_it_was_reported_as_failed(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.settle = broken(engine.ledger.settle, late=True)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle, late=True)
     request = bench.request("bash", {"command": "echo 1 > f"})
     outcome = await bench.execute(request)
     assert predicate(outcome).outcome == "completed"
@@ -103,7 +103,7 @@ async def test_a_commit_that_held_although_it_was_reported_as_failed(bench: Benc
 
 async def test_a_mark_that_fails_frees_the_key(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight)  # type: ignore[method-assign]
+    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight)
     request = bench.request("bash", {"command": "echo x >> f"})
     with pytest.raises(LedgerError):
         await bench.execute(request)
@@ -113,8 +113,8 @@ async def test_a_mark_that_fails_frees_the_key(bench: Bench) -> None:
 
 async def test_a_mark_and_an_abandon_that_fail_leave_nothing_behind(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight)  # type: ignore[method-assign]
-    engine.ledger.abandon = broken(engine.ledger.abandon)  # type: ignore[method-assign]
+    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight)
+    engine.ledger.abandon = broken(engine.ledger.abandon)
     request = bench.request("bash", {"command": "echo x >> f"})
     with pytest.raises(LedgerError, match="disk full"):
         await bench.execute(request)
@@ -125,7 +125,7 @@ async def test_a_mark_and_an_abandon_that_fail_leave_nothing_behind(bench: Bench
 
 async def test_a_mark_that_held_although_it_was_reported_as_failed_is_in_doubt(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight, late=True)  # type: ignore[method-assign]
+    engine.ledger.mark_in_flight = broken(engine.ledger.mark_in_flight, late=True)
     request = bench.request("bash", {"command": "echo x >> f"})
     outcome = await bench.execute(request)
     assert predicate(outcome).outcome == "inDoubt"
@@ -137,7 +137,7 @@ async def test_a_mark_that_held_although_it_was_reported_as_failed_is_in_doubt(b
 async def test_a_row_that_stays_open_is_settled_by_the_next_host(bench: Bench) -> None:
     engine = await bench.open()
     request = bench.request("bash", {"command": "echo 1 >> f"})
-    engine.ledger.settle = broken(engine.ledger.settle, times=100)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle, times=100)
     with pytest.raises(LedgerError):
         await bench.execute(request)
     await bench.reopen()
@@ -165,7 +165,9 @@ async def test_a_key_that_cannot_sign_leaves_the_row_open_until_it_can(
     assert predicate(await bench.execute(request)).outcome == "completed"
 
 
-async def test_a_result_that_fits_no_receipt_is_in_doubt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_that_fits_no_receipt_is_in_doubt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.open()
     encode = "workseal_host.sealing.form.encode_statement"
     from workseal.receipt.statement import encode_statement
@@ -228,6 +230,18 @@ async def test_a_root_that_goes_away_during_a_call_ends_the_host(bench: Bench, h
         await bench.run("bash", {"command": "true"})
 
 
+async def test_a_root_that_goes_away_after_the_scan_leaves_no_after_digest(bench: Bench) -> None:
+    engine = await bench.open()
+
+    async def gone(view: object) -> object:
+        raise RootReplacedError("the root is another directory")
+
+    engine.observer.policy_after = gone
+    stated = predicate(await bench.run("bash", {"command": "echo 1 > f"}))
+    assert (stated.outcome, stated.workspace.after) == ("inDoubt", None)
+    assert engine.pipeline.root_replaced.is_set()
+
+
 async def test_a_root_that_goes_away_between_calls_ends_the_host(bench: Bench) -> None:
     engine = await bench.open()
     shutil.rmtree(bench.workspace)
@@ -268,7 +282,7 @@ async def test_a_workspace_that_cannot_be_seen_after_a_call_puts_it_in_doubt(ben
             raise WorkspaceError("too many open files", path=b"d")
         return await look(**how)
 
-    engine.observer.look = blind_after  # type: ignore[method-assign]
+    engine.observer.look = blind_after
     stated = predicate(await bench.run("tool"))
     assert (stated.outcome, stated.workspace.after) == ("inDoubt", None)
     assert "too many open files" in stated.reason
@@ -278,7 +292,7 @@ async def test_an_unready_ledger_does_not_stop_reading(bench: Bench) -> None:
     slow = reader("slow").held()
     bench.tools.append(slow)
     engine = await bench.open()
-    engine.ledger.claim = Fault(engine.ledger.claim, LedgerError("disk full"))  # type: ignore[method-assign]
+    engine.ledger.claim = Fault(engine.ledger.claim, LedgerError("disk full"))
     with pytest.raises(LedgerError):
         await bench.begin(bench.request("slow"))
     assert (await engine.pipeline.look()).entries == 0
@@ -286,7 +300,7 @@ async def test_an_unready_ledger_does_not_stop_reading(bench: Bench) -> None:
 
 async def test_a_damaged_record_of_a_call_in_flight_stops_the_start(bench: Bench) -> None:
     engine = await bench.open()
-    engine.ledger.settle = broken(engine.ledger.settle, times=100)  # type: ignore[method-assign]
+    engine.ledger.settle = broken(engine.ledger.settle, times=100)
     with pytest.raises(LedgerError):
         await bench.run("bash", {"command": "true"})
     await bench.close()

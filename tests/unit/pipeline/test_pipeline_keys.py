@@ -12,6 +12,7 @@ from workseal.calls import new_challenge
 from workseal_host.coordination.live import LiveExecution, Outcome
 from workseal_host.errors import BusyError, KeyConflictError, NotFoundError, QueueTimeoutError, StateError
 from workseal_host.execution.tool import READ_ONLY
+from workseal_host.ledger.model import Claim, ExecutionRow
 from workseal_host.ledger.states import ExecutionState
 from workseal_host.requests import CallRef, Precondition, SideEffects
 
@@ -47,12 +48,14 @@ async def test_the_order_of_argument_keys_does_not_matter(bench: Bench) -> None:
     ],
     ids=["arguments", "tool", "limits", "precondition", "mode"],
 )
-async def test_another_request_under_the_same_key_is_a_conflict(bench: Bench, change: dict[str, object]) -> None:
+async def test_another_request_under_the_same_key_is_a_conflict(
+    bench: Bench, change: dict[str, object]
+) -> None:
     await bench.open()
     request = bench.request("write_file", {"path": "f", "content": "1"}, idempotency_key=OWN_KEY)
     await bench.execute(request)
     with pytest.raises(KeyConflictError):
-        await bench.execute(replace(request, **change))  # type: ignore[arg-type]
+        await bench.execute(replace(request, **change))
     assert (bench.workspace / "f").read_text() == "1"
     assert (await bench.engine.ledger.head()).sequence == 1
     assert not await bench.engine.ledger.unsettled()
@@ -190,22 +193,29 @@ async def test_a_call_that_comes_while_its_key_is_given_up_starts_anew(bench: Be
     await tool.started.wait()
     request = bench.request("bash", {"command": "true"})
     queued = await bench.begin(request)
-    abandon = engine.ledger.abandon
-    late: list[asyncio.Future[Outcome]] = []
+    abandon, claim = engine.ledger.abandon, engine.ledger.claim
+    giving_up, answered = asyncio.Event(), asyncio.Event()
 
-    async def with_a_late_caller(execution_id: str) -> None:
-        late.append(asyncio.ensure_future(bench.execute(request)))
-        for _ in range(20):
-            await asyncio.sleep(0)
+    async def claim_just_before(wanted: Claim) -> tuple[ExecutionRow, bool]:
+        engine.ledger.claim = claim
+        found = await claim(wanted)
+        await engine.pipeline.cancel(execution_id=queued.execution_id)
+        await giving_up.wait()
+        answered.set()
+        return found
+
+    async def abandon_just_after(execution_id: str) -> None:
+        giving_up.set()
+        await answered.wait()
         await abandon(execution_id)
 
-    engine.ledger.abandon = with_a_late_caller  # type: ignore[method-assign]
-    await engine.pipeline.cancel(execution_id=queued.execution_id)
+    engine.ledger.claim, engine.ledger.abandon = claim_just_before, abandon_just_after
+    late = asyncio.ensure_future(bench.execute(request))
     with pytest.raises(QueueTimeoutError):
         await bench.outcome(queued)
     tool.release.set()
     await bench.outcome(running)
-    assert predicate(await late[0]).outcome == "completed"
+    assert predicate(await late).outcome == "completed"
 
 
 async def test_cancelling_in_the_queue_means_that_nothing_ran(bench: Bench) -> None:
@@ -237,9 +247,9 @@ async def test_cancelling_before_the_mark_means_that_nothing_ran(bench: Bench) -
     async def cancel_while_looking(**how: object) -> object:
         for execution_id in live:
             await engine.pipeline.cancel(execution_id=execution_id)
-        return await look(**how)  # type: ignore[arg-type]
+        return await look(**how)
 
-    engine.observer.look = cancel_while_looking  # type: ignore[method-assign, assignment]
+    engine.observer.look = cancel_while_looking
     found = await engine.pipeline.execute(bench.request("bash", {"command": "echo x > f"}))
     assert isinstance(found, LiveExecution)
     live.append(found.execution_id)
@@ -273,13 +283,19 @@ async def test_cancelling_a_running_tool_is_signed(bench: Bench) -> None:
         (READ_ONLY, SideEffects(False, True, False, False, False), True),
         (replace(READ_ONLY, exclusive=True), None, True),
     ],
-    ids=["read-only", "declared-read-only", "declared-exclusive", "declared-mutating", "registered-exclusive"],
+    ids=[
+        "read-only",
+        "declared-read-only",
+        "declared-exclusive",
+        "declared-mutating",
+        "registered-exclusive",
+    ],
 )
 async def test_the_stricter_declaration_decides_whether_a_call_is_alone(
     bench: Bench, registered: object, declared: SideEffects | None, waits: bool
 ) -> None:
     holder = reader("holder").held()
-    tool = ScriptedTool("tool", side_effects=registered)  # type: ignore[arg-type]
+    tool = ScriptedTool("tool", side_effects=registered)
     bench.tools += [holder, tool]
     await bench.open()
     held = await bench.begin(bench.request("holder"))

@@ -17,6 +17,7 @@ from workseal_host.errors import LedgerError
 from workseal_host.execution import process
 from workseal_host.ledger.states import ExecutionState
 from workseal_host.requests import CallRequest
+from workseal_host.workspace.scheme import DigestScheme
 
 
 async def crash_during(bench: Bench, request: CallRequest) -> None:
@@ -25,7 +26,7 @@ async def crash_during(bench: Bench, request: CallRequest) -> None:
     async def never(*_: object, **__: object) -> None:
         raise LedgerError("the power is gone")
 
-    bench.engine.ledger.settle = never  # type: ignore[method-assign, assignment]
+    bench.engine.ledger.settle = never
     with pytest.raises(LedgerError):
         await bench.execute(request)
     await bench.close()
@@ -119,7 +120,9 @@ async def test_the_scheme_of_the_record_counts_not_that_of_the_new_configuration
     await crash_during(bench, request)
     await bench.open(scheme="workseal-tree/1")
     outcome = await bench.execute(request)
-    assert predicate(outcome).workspace.scheme == "nonoka/1"
+    view = await bench.engine.observer.look(scheme=DigestScheme.NONOKA_1)
+    stated = predicate(outcome).workspace
+    assert (stated.scheme, stated.after) == ("nonoka/1", view.digest)
     assert changes(outcome) == {"created": ["f"]}
 
 
@@ -148,7 +151,7 @@ async def test_several_readers_in_flight_are_settled_one_after_another(bench: Be
     async def never(*_: object, **__: object) -> None:
         raise LedgerError("the power is gone")
 
-    engine.ledger.settle = never  # type: ignore[method-assign, assignment]
+    engine.ledger.settle = never
     for tool, live in zip(tools, running, strict=True):
         tool.release.set()
         with pytest.raises(LedgerError):
@@ -169,8 +172,8 @@ async def test_a_received_call_never_ran_and_its_key_is_free(bench: Bench) -> No
     async def never(*_: object, **__: object) -> None:
         raise LedgerError("the power is gone")
 
-    engine.ledger.mark_in_flight = never  # type: ignore[method-assign, assignment]
-    engine.ledger.abandon = never  # type: ignore[method-assign, assignment]
+    engine.ledger.mark_in_flight = never
+    engine.ledger.abandon = never
     with pytest.raises(LedgerError):
         await bench.execute(request)
     assert [row.state for row in await engine.ledger.unsettled()] == [ExecutionState.RECEIVED]

@@ -14,7 +14,15 @@ from unit.workspace.scanning import scan
 from workseal_host.cli.diff import diff_command
 from workseal_host.cli.digest import digest_command
 from workseal_host.cli.manifest import manifest_command
+from workseal_host.workspace.root import WorkspaceRoot
+from workseal_host.workspace.scan import Scanner, ScanResult
 from workseal_host.workspace.scheme import DigestScheme, workspace_digest
+
+
+@pytest.fixture(autouse=True)
+def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("WORKSEAL_CONFIG", raising=False)
 
 
 @pytest.fixture
@@ -217,3 +225,75 @@ def test_diff_is_not_certain_of_what_could_not_be_read(workspace: Path, tmp_path
     answer = diff(saved, workspace)
     assert (answer.exit_code, answer.stdout) == (1, "")
     assert "would not hold still" in answer.stderr
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """A configuration in the usual place that ignores one of the two files."""
+    file = tmp_path / "config" / "workseal" / "workseal.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('ignore = ["/a"]')
+    return file
+
+
+def ignoring(workspace: Path, pattern: str) -> ScanResult:
+    with WorkspaceRoot.open(workspace) as root:
+        return Scanner(root, config_patterns=(pattern,)).scan()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_the_ignore_patterns_of_the_configuration_count(
+    workspace: Path, configured: Path, options: list[str]
+) -> None:
+    expected = ignoring(workspace, "/a")
+    answer = digest(workspace, *options).stdout
+    assert expected.tree.digest.hex() in answer
+    assert expected.policy.digest in answer or not options
+
+
+def test_another_configuration_can_be_named(workspace: Path, configured: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('ignore = ["d"]')
+    expected = ignoring(workspace, "d").tree.digest.hex()
+    assert digest(workspace, "--config", other).stdout == f"sha256:{expected}\n"
+
+
+def test_the_configuration_can_be_left_aside(workspace: Path, configured: Path) -> None:
+    assert digest(workspace, "--no-config").stdout == f"sha256:{scan(workspace).tree.digest.hex()}\n"
+
+
+def test_a_manifest_and_a_diff_go_by_the_configuration(
+    workspace: Path, configured: Path, tmp_path: Path
+) -> None:
+    saved = save(workspace, tmp_path / "saved")
+    (workspace / "a").write_text("ignored")
+    assert '"a"' not in saved.read_text()
+    assert diff(saved, workspace).exit_code == 0
+    assert diff(saved, workspace, "--no-config").stdout == "created\ta\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("ignore = 5", "ignore: ", id="malformed"),
+        pytest.param('ignore = ["a\\nb"]', "more than one line", id="two-lines"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_named(
+    workspace: Path, configured: Path, text: str, words: str
+) -> None:
+    configured.write_text(text)
+    answer = digest(workspace)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert words in answer.stderr
+
+
+def test_a_configuration_in_the_directory_is_never_read(workspace: Path) -> None:
+    (workspace / "mine.toml").write_text('ignore = ["/a"]')
+    answer = digest(workspace, "--config", workspace / "mine.toml")
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "--no-config" in answer.stderr
+
+
+def test_one_configuration_or_none(workspace: Path, configured: Path) -> None:
+    assert digest(workspace, "--config", configured, "--no-config").exit_code == 2

@@ -1,0 +1,79 @@
+"""Preconditions against a real workspace, and protected globs."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from support.engines import Bench, predicate
+from workseal_host.evidence.policy import matches_glob
+from workseal_host.requests import PathExpectation, Precondition
+from workseal_host.workspace.model import EntryType
+
+ONE = hashlib.sha256(b"1").hexdigest()
+OTHER = hashlib.sha256(b"2").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("path", "absent", "type_", "digest", "holds"),
+    [
+        ("f", False, None, "", True),
+        ("f", False, EntryType.FILE, ONE, True),
+        ("f", False, None, ONE, True),
+        ("f", False, None, OTHER, False),
+        ("f", False, EntryType.EXECUTABLE, ONE, False),
+        ("f", True, None, "", False),
+        ("g", True, None, "", True),
+        ("g", False, None, "", False),
+        ("f/g", True, None, "", True),
+        ("d", False, EntryType.DIRECTORY, "", True),
+    ],
+)
+async def test_the_expected_state_of_a_path(
+    bench: Bench, path: str, absent: bool, type_: EntryType | None, digest: str, holds: bool
+) -> None:
+    await bench.open()
+    (bench.workspace / "f").write_text("1")
+    (bench.workspace / "d").mkdir()
+    expected = PathExpectation.of(path, absent=absent, type_=type_, digest=digest)
+    outcome = await bench.run("bash", {"command": "touch ran"}, precondition=Precondition(paths=(expected,)))
+    stated = predicate(outcome)
+    assert stated.outcome == ("completed" if holds else "refused")
+    assert stated.precondition.status == ("met" if holds else "unmet")
+    assert [item.path for item in stated.precondition.differences] == ([] if holds else [path])
+    assert (bench.workspace / "ran").exists() == holds
+
+
+async def test_the_expected_digest_of_the_workspace(bench: Bench) -> None:
+    engine = await bench.open()
+    wanted = Precondition(workspace_digest=(await engine.observer.look()).digest)
+    met = await bench.run("bash", {"command": "touch f"}, precondition=wanted)
+    unmet = await bench.run("bash", {"command": "touch g"}, precondition=wanted)
+    assert [predicate(met).outcome, predicate(unmet).outcome] == ["completed", "refused"]
+    assert predicate(unmet).precondition.expected == wanted.workspace_digest
+    assert predicate(unmet).workspace.before == predicate(met).workspace.after
+
+
+@pytest.mark.parametrize(
+    ("path", "glob", "matches"),
+    [
+        (b".claude", ".claude/**", True),
+        (b".claude/a/b", ".claude/**", True),
+        (b"x/.claude/a", ".claude/**", True),
+        (b"x/.CLAUDE/a", ".claude/**", True),
+        (b".claudes/a", ".claude/**", False),
+        (b"a/opencode.jsonc", "opencode.json*", True),
+        (b"opencode.json.d/below", "opencode.json*", True),
+        (b"myopencode.json", "opencode.json*", False),
+        (b"src/a/b.py", "src/*.py", False),
+        (b"src/b.py", "src/*.py", True),
+        (b"lib/src/b.py", "src/*.py", True),
+        (b"lib/src/b.py", "/src/*.py", False),
+        (b"src/b.py", "/src/*.py", True),
+        (b"a\xffb", "a?b", True),
+        (b"anything", "!anything", False),
+    ],
+)
+def test_protected_globs(path: bytes, glob: str, matches: bool) -> None:
+    assert matches_glob(path, glob) is matches
