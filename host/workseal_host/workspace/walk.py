@@ -34,7 +34,9 @@ from workseal_host.workspace.statcache import StatIdentity, is_quiet_since
 
 MAX_ROUNDS: Final = 8
 MAX_LOOKS: Final = 8
-MAX_DEPTH: Final = 10_000
+# Twice what a system call takes as one path. Longer ones fit no receipt, and their sum no memory: a
+# tool that goes down step by step may make a chain of directories of any depth.
+MAX_PATH_BYTES: Final = 8192
 
 # The root's own name where it is listed as unstable; no entry can be called so.
 ROOT_NAME: Final = b"."
@@ -108,8 +110,6 @@ class Walk:
         self.leaves.trust.of_directory(fd, identity.device)
         frame = Frame(path, fd, identity, outer, outer)
         self._stack.append(frame)
-        if len(self._stack) > MAX_DEPTH:
-            raise WorkspaceError(f"nested deeper than {MAX_DEPTH} levels: remove or ignore it", path=path)
         save_descriptors(self._stack)
         try:
             self._look_at(frame, self._list(frame))
@@ -266,7 +266,10 @@ class Walk:
                 if stat.S_ISDIR(status.st_mode) != is_dir:
                     is_dir = not is_dir
                     continue
-                if is_dir:
+                if is_dir and len(path) > MAX_PATH_BYTES:
+                    frame.nodes[name] = unreadable_leaf(EntryType.DIRECTORY)
+                    self.leaves.unreadable.add(path)
+                elif is_dir:
                     frame.waiting.append(name)
                 else:
                     frame.nodes[name] = self.leaves.read(frame.fd, path, name, status)

@@ -21,11 +21,12 @@ from unit.workspace.scanning import (
     wait_for_tick,
     words,
 )
+from workseal.paths import escape_path
 from workseal_host.errors import IgnoreRulesError, RootReplacedError, WorkspaceError
 from workseal_host.workspace import frames, mounts, walk
 from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.manifest import iter_entries
-from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup
+from workseal_host.workspace.model import Directory, EntryType, count_entries, lookup, unreadable_leaf
 from workseal_host.workspace.root import WorkspaceRoot
 from workseal_host.workspace.scan import ScanLevel, Scanner
 from workseal_host.workspace.statcache import file_clock_ns
@@ -84,12 +85,31 @@ def test_rules_are_read_in_a_deep_tree(deep: Path) -> None:
         assert Scanner(root).read_policy().files == ()
 
 
-def test_deeper_than_bearable_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_DEPTH", 3)
-    (workspace / "a" / "b" / "c").mkdir(parents=True)
-    with pytest.raises(WorkspaceError, match="deeper") as caught:
-        scan(workspace)
-    assert caught.value.path == b"a/b/c"
+def test_a_directory_at_a_path_longer_than_bearable_is_unreadable(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "MAX_PATH_BYTES", 3)
+    (workspace / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (workspace / "a" / "b" / "file with a long name").write_text("1")
+    result = scan(workspace)
+    assert result.unreadable == [b"a/b/c"]
+    assert lookup(result.tree, b"a/b/c") == unreadable_leaf(EntryType.DIRECTORY)
+    assert lookup(result.tree, b"a/b/file with a long name") is not None
+
+
+def test_a_chain_of_long_names_stays_within_what_a_receipt_can_name(workspace: Path) -> None:
+    name = b"\xff" * 255
+    fd = os.open(workspace, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir(name, dir_fd=fd)
+        below = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    result = scan(workspace)
+    subprocess.run(["rm", "-rf", workspace], check=True)
+    assert len(result.unreadable) == 1
+    assert max(len(escape_path(path)) for path, _ in iter_entries(result.tree)) < 4 * 65536
 
 
 @pytest.mark.parametrize("parents_too", [False, True], ids=["child moved", "parents moved too"])
