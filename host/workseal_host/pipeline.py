@@ -99,17 +99,22 @@ class Pipeline:
         self._stages.validate(call)
         facts = await self._up_to_decision(call)
         if facts.outcome != "refused":
-            ended = self._observations.open(call.live)
+            execution_id = call.live.execution_id
+            self._observations.open(call.live, call.request.ttl_s)
             try:
                 await self._stages.mark_in_flight(call, facts)
-                facts.result = await self._observations.wait(call.live, ended, call.request.ttl_s)
+                facts.result = await self._observations.wait(execution_id)
                 if facts.result is None:
-                    facts.outcome = "expired"
-                    facts.reason = "host-stopped" if self._calls.stopping else "no-end-was-told"
+                    facts.outcome, facts.reason = "expired", self._why_expired(call)
                 await self._stages.look_after(facts)
             finally:
-                self._observations.close(call.live.execution_id)
+                self._observations.close(execution_id)
         call.live.finish(await self._sealer.seal(facts))
+
+    def _why_expired(self, call: Call) -> str:
+        if self._calls.stopping:
+            return "host-stopped"
+        return "cancelled" if call.live.cancelled.is_set() else "no-end-was-told"
 
     async def _up_to_decision(self, call: Call) -> Facts:
         await self._enter(call, exclusive=self._stages.is_exclusive(call))
@@ -176,7 +181,7 @@ class Pipeline:
     async def begin_observation(
         self, request: CallRequest, *, deadline: float | None = None
     ) -> Accepted | Outcome:
-        """Take the workspace for a call that somebody else runs.
+        """Take the workspace for a call that somebody else runs; asked again, hold it for longer.
 
         Returns:
             What the workspace was, or the outcome where the call was refused or is over.
@@ -185,6 +190,7 @@ class Pipeline:
         found = await self._calls.claim(request, deadline, self._observe)
         if not isinstance(found, LiveExecution):
             return await self.stored_outcome(found)
+        self._observations.renew(found.execution_id, request.ttl_s)
         async with contextlib.aclosing(found.events()) as events:
             async for event in events:
                 if isinstance(event, Accepted | Outcome):
@@ -217,17 +223,17 @@ class Pipeline:
         return await self._calls.running(row) or await self.stored_outcome(row)
 
     async def cancel(self, *, execution_id: str = "", key: str = "") -> tuple[ExecutionRow, bool]:
-        """Ask for an execution to be ended; one that still waits for the workspace is given up.
+        """Ask for an execution to be ended.
+
+        One that still waits for the workspace is given up; an observation ends as expired.
 
         Returns:
             Its row, and whether its end is under way.
 
         Raises:
-            StateError: it is an observation that has begun.
+            NotFoundError: there is no such execution.
         """
         row = await self._ledger.execution(execution_id=execution_id, idempotency_key=key)
-        if row.mode == "observed" and row.state is ExecutionState.IN_FLIGHT:
-            raise StateError("an observation is ended with EndObservation")
         live = await self._calls.running(row)
         if live is not None:
             live.cancelled.set()

@@ -287,20 +287,27 @@ async def test_an_observation_whose_precondition_fails_is_refused(daemon: Daemon
     assert begun.execution_id
 
 
-async def test_an_observation_is_not_cancelled_and_an_execution_not_ended(daemon: Daemon) -> None:
+async def test_an_execution_is_not_ended_as_an_observation(daemon: Daemon) -> None:
     async with connected(daemon) as rpc:
-        begun = await rpc.start("BeginObservation", observation(1))
-        cancelled = await failure(
-            rpc.start("CancelExecution", host_pb2.CancelExecutionRequest(execution=by_id(begun.execution_id)))
-        )
-        await end(rpc, begun.execution_id)
         outcome = await outcome_of(rpc.start("ExecuteTool", call_message(1, "true")))
         execution_id = predicate(outcome.receipt.envelope)["execution"]["executionId"]
         ended = await failure(
             rpc.start("EndObservation", host_pb2.EndObservationRequest(execution_id=execution_id))
         )
-    assert (cancelled.code, cancelled.reason) == ("FAILED_PRECONDITION", "WRONG_STATE")
     assert (ended.code, ended.reason) == ("FAILED_PRECONDITION", "WRONG_STATE")
+
+
+async def test_a_cancelled_observation_gives_the_workspace_back(daemon: Daemon) -> None:
+    async with connected(daemon) as rpc:
+        begun = await rpc.start("BeginObservation", observation(1))
+        cancelled = await rpc.start(
+            "CancelExecution", host_pb2.CancelExecutionRequest(execution=by_id(begun.execution_id))
+        )
+        await outcome_of(rpc.start("ExecuteTool", call_message(1, "true")))
+        ended = await end(rpc, begun.execution_id)
+    body = predicate(ended.outcome.receipt.envelope)
+    assert cancelled.cancelling
+    assert (body["outcome"], body["reason"]) == ("expired", "cancelled")
 
 
 @pytest.mark.parametrize("scheme", [1, 2], ids=["workseal-tree/1", "nonoka/1"])

@@ -130,9 +130,9 @@ class HostServiceServicer(object):
     def CancelExecution(self, request, context):
         """Asks for an execution to be ended. It still gets a receipt, which says
         cancelled; one that still waits for the workspace is given up instead
-        (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
-        not an error.
-        Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
+        (QUEUE_TIMEOUT for its callers, its key is free), and an observation is given up
+        with an `expired` receipt. Asking again, or too late, is not an error.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,7 +141,8 @@ class HostServiceServicer(object):
     def BeginObservation(self, request, context):
         """Says that somebody else is about to run a tool. Takes the workspace until
         EndObservation or until it expires; other calls queue meanwhile. Only when it
-        has answered with an execution id may the tool be run.
+        has answered with an execution id may the tool be run. The same request again
+        renews the time, counted from then.
         Errors: as ExecuteTool.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -82,14 +82,15 @@ class HostServiceStub:
     CancelExecution: _grpc.UnaryUnaryMultiCallable[_host_pb2.CancelExecutionRequest, _host_pb2.CancelExecutionResponse]
     """Asks for an execution to be ended. It still gets a receipt, which says
     cancelled; one that still waits for the workspace is given up instead
-    (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
-    not an error.
-    Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
+    (QUEUE_TIMEOUT for its callers, its key is free), and an observation is given up
+    with an `expired` receipt. Asking again, or too late, is not an error.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     BeginObservation: _grpc.UnaryUnaryMultiCallable[_host_pb2.BeginObservationRequest, _host_pb2.BeginObservationResponse]
     """Says that somebody else is about to run a tool. Takes the workspace until
     EndObservation or until it expires; other calls queue meanwhile. Only when it
-    has answered with an execution id may the tool be run.
+    has answered with an execution id may the tool be run. The same request again
+    renews the time, counted from then.
     Errors: as ExecuteTool.
     """
     EndObservation: _grpc.UnaryUnaryMultiCallable[_host_pb2.EndObservationRequest, _host_pb2.EndObservationResponse]
@@ -145,14 +146,15 @@ class HostServiceAsyncStub(HostServiceStub):
     CancelExecution: _aio.UnaryUnaryMultiCallable[_host_pb2.CancelExecutionRequest, _host_pb2.CancelExecutionResponse]  # type: ignore[assignment]
     """Asks for an execution to be ended. It still gets a receipt, which says
     cancelled; one that still waits for the workspace is given up instead
-    (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
-    not an error.
-    Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
+    (QUEUE_TIMEOUT for its callers, its key is free), and an observation is given up
+    with an `expired` receipt. Asking again, or too late, is not an error.
+    Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
     """
     BeginObservation: _aio.UnaryUnaryMultiCallable[_host_pb2.BeginObservationRequest, _host_pb2.BeginObservationResponse]  # type: ignore[assignment]
     """Says that somebody else is about to run a tool. Takes the workspace until
     EndObservation or until it expires; other calls queue meanwhile. Only when it
-    has answered with an execution id may the tool be run.
+    has answered with an execution id may the tool be run. The same request again
+    renews the time, counted from then.
     Errors: as ExecuteTool.
     """
     EndObservation: _aio.UnaryUnaryMultiCallable[_host_pb2.EndObservationRequest, _host_pb2.EndObservationResponse]  # type: ignore[assignment]
@@ -229,9 +231,9 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_host_pb2.CancelExecutionResponse, _abc.Awaitable[_host_pb2.CancelExecutionResponse]]:
         """Asks for an execution to be ended. It still gets a receipt, which says
         cancelled; one that still waits for the workspace is given up instead
-        (QUEUE_TIMEOUT for its callers, its key is free). Asking again, or too late, is
-        not an error.
-        Errors: NOT_FOUND, WRONG_STATE (an observation), LEDGER_UNAVAILABLE.
+        (QUEUE_TIMEOUT for its callers, its key is free), and an observation is given up
+        with an `expired` receipt. Asking again, or too late, is not an error.
+        Errors: NOT_FOUND, LEDGER_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -242,7 +244,8 @@ class HostServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_host_pb2.BeginObservationResponse, _abc.Awaitable[_host_pb2.BeginObservationResponse]]:
         """Says that somebody else is about to run a tool. Takes the workspace until
         EndObservation or until it expires; other calls queue meanwhile. Only when it
-        has answered with an execution id may the tool be run.
+        has answered with an execution id may the tool be run. The same request again
+        renews the time, counted from then.
         Errors: as ExecuteTool.
         """
 

@@ -7,6 +7,7 @@ The host cannot be handed a terminal, so it attests the interval, and its receip
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -31,11 +32,12 @@ from workseal_host.execution.isolation import Isolation
 from workseal_host.execution.orphans import harden_process
 from workseal_host.execution.tool import ToolResult
 from workseal_host.execution.tools.run import RUN_TOOL
-from workseal_host.requests import MAX_OBSERVATION_S
 from workseal_host.workspace.root import WorkspaceRoot
 
-# On top of the command's own time-out, before the host gives the observation up.
-_ENDING_S = 60.0
+# How long the host waits for word of us, and how often we send it: a `run` that was
+# killed must not keep the workspace for long.
+_TTL_S = 120.0
+_RENEW_EVERY_S = 30.0
 
 
 class _Patience:
@@ -50,7 +52,7 @@ class _Patience:
 
     def leave(self) -> None:
         if self.interrupted:
-            say("left; nothing ran, but the host may keep the workspace for us until it is restarted")
+            say("left; nothing ran, but the host may keep the workspace for us for two minutes")
             os._exit(OUR_FAILURE)
         self.interrupted = True
         say("interrupted; waiting for the host's answer, once more to leave at once")
@@ -98,12 +100,6 @@ class _Here:
         self.patience = _Patience()
         self.interruptions = Interruptions(self.patience.leave)
         self._ran: ToolResult | None = None
-
-    @property
-    def ttl_s(self) -> float:
-        """How long the host is to wait for the end, in seconds."""
-        timeout_s = self._order.timeout_s
-        return MAX_OBSERVATION_S if timeout_s is None else min(MAX_OBSERVATION_S, timeout_s + _ENDING_S)
 
     async def run(self) -> ToolResult:
         """Run it."""
@@ -154,7 +150,7 @@ async def _observe(here: _Here, client: HostClient, call: ToolCall) -> tuple[str
     try:
         with Waiting("waiting for the host"):
             workspace_id = await client.workspace_id()
-            observation = await client.begin_observation(call, ttl_s=here.ttl_s)
+            observation = await client.begin_observation(call, ttl_s=_TTL_S)
     except AnsweredError as error:
         fail(f"nothing ran: {error}", OUR_FAILURE)
     if observation.outcome is not None:
@@ -162,13 +158,25 @@ async def _observe(here: _Here, client: HostClient, call: ToolCall) -> tuple[str
     if here.patience.interrupted:
         await client.end_observation(observation.execution_id, result=b"interrupted before it began\n")
         fail("interrupted; nothing ran", OUR_FAILURE)
+    renewing = asyncio.create_task(_renew(client, call))
     try:
         ran = await here.run()
     except (HostError, OSError) as error:
         # The host must not go on waiting for a command that never was.
         await client.end_observation(observation.execution_id, result=f"nothing ran: {error}\n".encode())
         raise
+    finally:
+        renewing.cancel()
     return workspace_id, await _tell(client, observation.execution_id, ran)
+
+
+async def _renew(client: HostClient, call: ToolCall) -> None:
+    """Say again and again that the command still runs."""
+    while True:
+        await asyncio.sleep(_RENEW_EVERY_S)
+        # A host that cannot be reached now may be there the next time.
+        with contextlib.suppress(AnsweredError):
+            await client.begin_observation(call, ttl_s=_TTL_S)
 
 
 async def _tell(client: HostClient, execution_id: str, ran: ToolResult) -> HostResult:

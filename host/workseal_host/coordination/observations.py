@@ -1,29 +1,47 @@
-"""Calls that somebody else runs: they hold the workspace until their end is told, or their time is up."""
+"""Calls that somebody else runs: they hold the workspace until their end is told, or their time is up.
+
+Whoever is alive may ask for more time, by announcing the same call again; so a short
+time is enough, and a caller that was killed does not keep the workspace for long.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from workseal_host.coordination.live import LiveExecution
 from workseal_host.execution.tool import ToolResult
 
 
+@dataclass(slots=True)
+class _Open:
+    live: LiveExecution
+    ended: asyncio.Future[ToolResult]
+    expires: float
+
+
 class Observations:
     """The observations that are under way."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[LiveExecution, asyncio.Future[ToolResult]]] = {}
+        self._open: dict[str, _Open] = {}
 
-    def open(self, live: LiveExecution) -> asyncio.Future[ToolResult]:
-        """Let the end of an observation be told.
+    def open(self, live: LiveExecution, ttl_s: float) -> None:
+        """Let the end of an observation be told from now on.
 
-        Returns:
-            What is claimed, once it is.
+        Args:
+            live: the observation.
+            ttl_s: how long its end is waited for, in seconds.
         """
-        ended: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
-        self._open[live.execution_id] = (live, ended)
-        return ended
+        loop = asyncio.get_running_loop()
+        self._open[live.execution_id] = _Open(live, loop.create_future(), loop.time() + ttl_s)
+
+    def renew(self, execution_id: str, ttl_s: float) -> None:
+        """Wait for the end longer, counted from now; of what is not under way, do nothing."""
+        found = self._open.get(execution_id)
+        if found is not None:
+            found.expires = max(found.expires, asyncio.get_running_loop().time() + ttl_s)
 
     def end(self, execution_id: str, claimed: ToolResult) -> LiveExecution | None:
         """Tell the end; the first one counts.
@@ -31,31 +49,32 @@ class Observations:
         Returns:
             The execution, whose outcome follows; None where none is under way.
         """
-        live, ended = self._open.get(execution_id, (None, None))
-        if ended is not None and not ended.done():
-            ended.set_result(claimed)
-        return live
+        found = self._open.get(execution_id)
+        if found is None:
+            return None
+        if not found.ended.done():
+            found.ended.set_result(claimed)
+        return found.live
 
-    async def wait(
-        self, live: LiveExecution, ended: asyncio.Future[ToolResult], ttl_s: float
-    ) -> ToolResult | None:
-        """Wait for the end.
-
-        Args:
-            live: the observation.
-            ended: what :meth:`open` returned.
-            ttl_s: how long, in seconds.
+    async def wait(self, execution_id: str) -> ToolResult | None:
+        """Wait for the end of an open observation.
 
         Returns:
-            What is claimed; None where no end was told in time.
+            What is claimed; None where no end was told in time, or it was given up.
         """
-        stopped = asyncio.ensure_future(live.cancelled.wait())
-        either: set[asyncio.Future[Any]] = {ended, stopped}
+        found = self._open[execution_id]
+        given_up = asyncio.ensure_future(found.live.cancelled.wait())
+        either: set[asyncio.Future[Any]] = {found.ended, given_up}
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait(either, timeout=ttl_s, return_when=asyncio.FIRST_COMPLETED)
+            # The time may be renewed while we wait.
+            while not (found.ended.done() or given_up.done()) and found.expires > loop.time():
+                await asyncio.wait(
+                    either, timeout=found.expires - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
-            stopped.cancel()
-        return ended.result() if ended.done() else None
+            given_up.cancel()
+        return found.ended.result() if found.ended.done() else None
 
     def close(self, execution_id: str) -> None:
         """Forget one; doing it twice is harmless."""

@@ -10,7 +10,7 @@ import pytest
 from support.engines import Bench, ScriptedTool, predicate, reader
 from workseal.calls import new_challenge
 from workseal_host.coordination.live import LiveExecution, Outcome
-from workseal_host.errors import BusyError, KeyConflictError, NotFoundError, QueueTimeoutError, StateError
+from workseal_host.errors import BusyError, KeyConflictError, NotFoundError, QueueTimeoutError
 from workseal_host.execution.tool import READ_ONLY
 from workseal_host.ledger.model import Claim, ExecutionRow
 from workseal_host.ledger.states import ExecutionState
@@ -365,12 +365,22 @@ async def test_an_observation_that_nobody_ends_expires(bench: Bench) -> None:
     assert (stated.outcome, stated.reason) == ("expired", "no-end-was-told")
 
 
-async def test_an_observation_is_not_cancelled_once_it_has_begun(bench: Bench) -> None:
+async def test_an_observation_that_is_cancelled_expires_at_once(bench: Bench) -> None:
     engine = await bench.open()
     begun = await engine.pipeline.begin_observation(bench.request("edit", observed=True))
     assert not isinstance(begun, Outcome)
-    with pytest.raises(StateError):
-        await engine.pipeline.cancel(execution_id=begun.execution_id)
+    await engine.pipeline.cancel(execution_id=begun.execution_id)
+    over = await engine.pipeline.wait(execution_id=begun.execution_id)
+    stated = predicate(over if isinstance(over, Outcome) else await bench.outcome(over))
+    assert (stated.outcome, stated.reason) == ("expired", "cancelled")
+
+
+async def test_an_observation_asked_for_again_is_the_same_one(bench: Bench) -> None:
+    engine = await bench.open()
+    observed = bench.request("edit", observed=True)
+    begun = await engine.pipeline.begin_observation(observed)
+    again = await engine.pipeline.begin_observation(observed)
+    assert begun == again
 
 
 async def test_what_does_not_exist_is_not_found(bench: Bench) -> None:
