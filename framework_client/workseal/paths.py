@@ -65,5 +65,6 @@ def unescape_path(text: str) -> bytes:
         if escape_path(raw) == text:
             return raw
     raise InvalidInputError(
-        f"path {text!r} is not in escaped form: write a backslash as \\\\ and control or non-UTF-8 bytes as \\xHH"
+        f"path {text!r} is not in escaped form: write a backslash as \\\\ "
+        "and control or non-UTF-8 bytes as \\xHH"
     )

@@ -117,8 +117,8 @@ def load_config(
     if not named and not os.path.lexists(file):
         return HostConfig.default()
     config = parse_config(_read(file), source=os.path.realpath(file))
-    for path in config.writable_paths:
-        _refuse_inside(file, os.fsencode(os.path.expanduser(path)), f"the writable path {path}")
+    for writable in config.writable_paths:
+        _refuse_inside(file, os.fsencode(os.path.expanduser(writable)), f"the writable path {writable}")
     return config
 
 

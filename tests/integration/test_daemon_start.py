@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,13 +40,17 @@ def refused(daemon: Daemon, *, umask: int = -1) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def other(tmp_path: Path, daemons: DaemonFactory) -> Callable[..., Daemon]:
+def other(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     """Make hosts that are not started."""
+    made: list[Daemon] = []
 
     def make(workspace: Path, **how: object) -> Daemon:
-        return Daemon(workspace, how.pop("state", tmp_path / "state"), **how)  # type: ignore[arg-type]
+        made.append(Daemon(workspace, how.pop("state", tmp_path / "state"), **how))  # type: ignore[arg-type]
+        return made[-1]
 
-    return make
+    yield make
+    for daemon in made:
+        daemon.remove()
 
 
 async def test_f58_a_stale_socket_is_replaced_after_a_crash(daemon: Daemon) -> None:
@@ -62,7 +66,7 @@ async def test_f58_a_stale_socket_is_replaced_after_a_crash(daemon: Daemon) -> N
 
 
 async def test_f58_a_live_host_is_kept(daemon: Daemon, other: Callable[..., Daemon]) -> None:
-    code, stdout, stderr = refused(other(daemon.workspace, runtime_dir=daemon.runtime_dir))
+    code, stdout, stderr = refused(other(daemon.workspace))
     assert (code, stdout) == (NEGATIVE, "")
     assert "already serves" in stderr
     async with connected(daemon) as rpc:

@@ -213,3 +213,20 @@ async def test_cancelling_ends_the_command(box: Toolbox) -> None:
     finally:
         os.close(null)
     assert (result.cancelled, result.signal) == (True, signal.SIGTERM)
+
+
+async def test_a_non_blocking_stream_with_a_slow_reader_loses_nothing(box: Toolbox) -> None:
+    given, into = os.pipe()
+    os.set_blocking(into, False)
+    with open(os.devnull, "r+b") as null, open(given, "rb") as reader:
+        reading = asyncio.create_task(asyncio.to_thread(reader.read))
+        result = await run_inherited(
+            ["sh", "-c", "head -c 2000000 /dev/zero"],
+            root=box.root,
+            environment=environment(),
+            isolation=box.isolation,
+            streams=(null.fileno(), into, null.fileno()),
+        )
+        os.close(into)
+        passed_through = await reading
+    assert (result.exit_code, result.signal, len(passed_through)) == (0, None, 2_000_000)

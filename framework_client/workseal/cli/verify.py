@@ -51,7 +51,7 @@ def add_parser(commands: _SubParsers) -> None:
     parser.add_argument("--workspace", metavar="ID", help="the workspace id")
     parser.add_argument("--chain", metavar="ID", help="the chain id")
     parser.add_argument("--before", metavar="DIGEST", help="the workspace digest before the call")
-    parser.add_argument("--max-age", type=float, metavar="SECONDS", help="oldest acceptable receipt")
+    parser.add_argument("--max-age", type=_seconds, metavar="SECONDS", help="oldest acceptable receipt")
     parser.add_argument("--result", metavar="FILE", help="the result that came with the receipt")
     parser.add_argument(
         "--record", action="store_true", help="compare with what was verified on this machine"
@@ -64,6 +64,16 @@ def add_parser(commands: _SubParsers) -> None:
     parser.add_argument("--state-dir", help="where pins are kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each file")
     parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:  # NaN too
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 on")
+    return seconds
 
 
 def run_verify(arguments: Sequence[str]) -> int:

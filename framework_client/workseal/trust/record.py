@@ -144,9 +144,7 @@ class MemoryRecord:
             trial[entry.sequence] = merge(trial.get(entry.sequence), entry)
         if trial:
             first = max(trial) - self._kept_entries
-            self._entries[workspace_id] = {
-                number: entry for number, entry in trial.items() if number > first
-            }
+            self._entries[workspace_id] = {number: entry for number, entry in trial.items() if number > first}
 
     def forget(self, workspace_id: str) -> None:
         self._entries.pop(workspace_id, None)

@@ -130,8 +130,8 @@ def detect(
         if any(is_beneath(mask, path) for mask in masks):
             # A mask hides the directory, not its name: a tool could move its parent away, or make it first.
             raise IsolationError(
-                f"writable path {os.fsdecode(path)!r} holds a directory of the host's own, which a tool could "
-                "replace there: name the directories in it that tools need"
+                f"writable path {os.fsdecode(path)!r} holds a directory of the host's own, which a tool "
+                "could replace there: name the directories in it that tools need"
             )
     if mode == "none":
         return Isolation("none", masked_dirs=masks, reason="isolation is switched off in the configuration")

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -298,9 +299,14 @@ class _Run:
     def _pass_through(self, name: str, data: bytes) -> None:
         # Blocking, so that a slow reader slows the program down as it would without us.
         streams = cast(Streams, self._streams)
+        descriptor = streams.of(name)
         try:
             while data:
-                data = data[os.write(streams.of(name), data) :]
+                try:
+                    data = data[os.write(descriptor, data) :]
+                except BlockingIOError:
+                    # Whoever shares it with us made it non-blocking; its reader is slow, not gone.
+                    select.select([], [descriptor], [])
         except OSError:
             # The reader is gone. Without a reader of its own the program learns it too (SIGPIPE).
             self._pumps[name].close()

@@ -7,6 +7,7 @@ connection; an error names the field and the rule, never the value, because a va
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -15,6 +16,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from workseal_host.errors import ArgumentsError, ConfigError
 
 _REFERENCES = ("$ref", "$dynamicRef")
+_MAX_FAULTS = 100
 
 
 class ArgumentsSchema:
@@ -44,15 +46,15 @@ class ArgumentsSchema:
         """Check arguments.
 
         Raises:
-            ArgumentsError: for the first fault, in the order of the arguments' paths.
+            ArgumentsError: for the first of its faults, in the order of the arguments' paths.
         """
         if not isinstance(arguments, Mapping):
             raise ArgumentsError("the arguments must be a JSON object")
-        errors = sorted(
-            self._validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.path))
-        )
-        if errors:
-            raise _arguments_error(errors[0])
+        # Not all of them: arguments of a few megabytes can hold millions of faults.
+        errors = islice(self._validator.iter_errors(dict(arguments)), _MAX_FAULTS)
+        first = min(errors, key=lambda error: list(map(str, error.path)), default=None)
+        if first is not None:
+            raise _arguments_error(first)
 
 
 def _refuse_references(value: Any, key: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import pytest
 
 from support.engines import Bench, predicate
-from workseal_host.evidence.policy import matches_glob
+from workseal_host.evidence.policy import ProtectedPaths, matches_glob
 from workseal_host.requests import PathExpectation, Precondition
 from workseal_host.workspace.model import EntryType
 
@@ -77,3 +78,24 @@ async def test_the_expected_digest_of_the_workspace(bench: Bench) -> None:
 )
 def test_protected_globs(path: bytes, glob: str, matches: bool) -> None:
     assert matches_glob(path, glob) is matches
+
+
+def test_a_chain_of_thousands_of_directories_costs_little() -> None:
+    protected = ProtectedPaths([".claude/**", "a/b/**", "*.json"])
+    path, started = b"d", time.process_time()
+    for _ in range(3000):
+        assert protected.globs_of(path) == ()
+        path += b"/d"
+    # Gone up anew for each, it took minutes.
+    assert time.process_time() - started < 5
+
+
+async def test_violations_with_long_paths_leave_room_for_a_receipt(bench: Bench) -> None:
+    await bench.open()
+    directory = "/".join(["d" * 120] * 30)
+    make = f"mkdir -p .claude/{directory} && cd .claude/{directory} && touch $(seq 1 1000)"
+    seen = predicate(await bench.run("bash", {"command": make}))
+    listed = seen.policy.violations
+    assert 0 < len(listed) < 1000
+    assert listed[-1].rule.endswith(" more")
+    assert len(listed) - 1 + int(listed[-1].rule.split()[0]) == 1031

@@ -165,7 +165,15 @@ def test_exit_codes_and_the_worst_of_several(run: Run, files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["verify"], ["verify", "x", "--nope"], ["keys", "trust"]], ids=" ".join
+    "arguments",
+    [
+        ["verify"],
+        ["verify", "x", "--nope"],
+        ["verify", "x", "--max-age", "nan"],
+        ["verify", "x", "--max-age", "soon"],
+        ["keys", "trust"],
+    ],
+    ids=" ".join,
 )
 def test_wrong_usage_is_2(run: Run, arguments: Sequence[str]) -> None:
     answer = run(*arguments)

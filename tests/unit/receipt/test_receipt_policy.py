@@ -163,6 +163,20 @@ def test_a_receipt_of_another_time_is_refused(finished: str, reason: str) -> Non
     assert error.value.reason == reason
 
 
+@pytest.mark.parametrize("limit", [float("nan"), -1.0], ids=["nan", "negative"])
+def test_an_age_that_is_no_age_accepts_nothing(limit: float) -> None:
+    ledger = Ledger()
+    with pytest.raises(NotVerifiedError) as error:
+        accept(ledger.predicate(), DEFAULT, ledger, max_age_s=limit)
+    assert error.value.reason == "too-old"
+
+
+@pytest.mark.parametrize("limit", [1e300, float("inf")], ids=["huge", "infinite"])
+def test_an_age_beyond_all_calendars_accepts_any(limit: float) -> None:
+    ledger = Ledger()
+    assert accept(ledger.predicate(), DEFAULT, ledger, max_age_s=limit).done
+
+
 def test_without_a_time_the_age_cannot_be_checked() -> None:
     ledger = Ledger()
     trust = MemoryTrustStore(TrustState().pinned(Pin(ledger.key.public)))
