@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from workseal.receipt.errors import ReceiptFormError
 from workseal_host.coordination.live import Outcome
 from workseal_host.errors import HostError, WorkspaceError
 from workseal_host.evidence.facts import Facts
@@ -105,14 +104,7 @@ class Leftovers:
     async def _seal(self, facts: Facts, error: Exception) -> Outcome:
         if not facts.finished_ns:
             await self._look_after(facts, error)
-        try:
-            return await self._sealer.seal(facts)
-        except ReceiptFormError as problem:
-            log.exception("receipt cannot be built", execution_id=facts.execution_id)
-            # What the tool gave back is the part that comes from outside.
-            facts.result, facts.predicted, facts.violations = None, None, []
-            facts.doubt(f"the receipt of what happened cannot be built: {problem}")
-            return await self._sealer.seal(facts)
+        return await self._sealer.seal(facts)
 
     async def _look_after(self, facts: Facts, error: Exception) -> None:
         facts.doubt(f"the host failed while the call was in flight: {type(error).__name__}")

@@ -13,19 +13,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from workseal.canonical import sha256_hex
 from workseal.receipt import statement as form
+from workseal.receipt.errors import ReceiptFormError
 from workseal_host.assembly import Ids, assemble
 from workseal_host.attestation.keyring import KeyRing
 from workseal_host.attestation.signing import key_rotation, sign_payload
 from workseal_host.coordination.live import Outcome
-from workseal_host.errors import KeyRingError
+from workseal_host.errors import HostError, KeyRingError
 from workseal_host.evidence.facts import Facts, Past
 from workseal_host.execution.output import CapturedStream
 from workseal_host.execution.tool import ToolResult
 from workseal_host.ledger.model import ChainHead, Ledger, NewReceipt, OutputRecord, StreamRecord
 from workseal_host.ledger.states import ExecutionState
 from workseal_host.workspace.scheme import DigestScheme
+
+log = structlog.get_logger("workseal.sealing")
 
 _STATES = {
     "completed": ExecutionState.COMMITTED,
@@ -69,8 +74,25 @@ class Sealer:
         Raises:
             LedgerError: it could not be committed; nobody saw the receipt.
             KeyRingError: it could not be signed.
-            ReceiptFormError: what was seen cannot be put into a receipt.
+            HostError: no receipt can be made of what was seen, not even of what is certain.
         """
+        # A workspace or a tool may hold something that has no form. What ran must have a receipt all the
+        # same, or its row would be in the way of every later call: so it is told with less and less.
+        for drop in (facts.drop_words, facts.drop_changes):
+            try:
+                return await self._seal(facts)
+            except ReceiptFormError as error:
+                log.exception("receipt cannot be built", execution_id=facts.execution_id)
+                if not facts.ran:
+                    raise HostError(f"no receipt can be built of this: {error}; nothing ran") from error
+                facts.doubt(f"the receipt of what happened cannot be built: {error}")
+                drop()
+        try:
+            return await self._seal(facts)
+        except ReceiptFormError as error:
+            raise HostError(f"no receipt can be built of this: {error}; report this") from error
+
+    async def _seal(self, facts: Facts) -> Outcome:
         async with self._sealing:
             await self._retire_replaced_key()
             head = await self._ledger.head()

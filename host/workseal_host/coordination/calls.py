@@ -198,7 +198,9 @@ class Calls:
         self._leftovers.add(call.row.execution_id, call.facts, error)
         try:
             outcome = await self._leftovers.close(call.row.execution_id)
-        except HostError as problem:
+        except Exception as problem:  # whoever waits must be told, whatever went wrong
+            if not isinstance(problem, HostError):
+                log.exception("closing failed", execution_id=call.row.execution_id)
             log.warning("row cannot be closed yet", execution_id=call.row.execution_id, error=str(problem))
             outcome = None
         if outcome is None:

@@ -75,6 +75,15 @@ class Facts:
         known = self.reason if self.outcome == "inDoubt" else ""
         self.outcome, self.reason = "inDoubt", f"{known}; {reason}" if known else reason
 
+    def drop_words(self) -> None:
+        """Drop what the tool gave back and was said of it; what changed stays."""
+        self.result, self.predicted, self.violations = None, None, []
+        self.include_arguments = False
+
+    def drop_changes(self) -> None:
+        """Drop what was seen after the call as well."""
+        self.after, self.after_policy_digest = None, None
+
 
 @dataclass(frozen=True, slots=True)
 class Past:

@@ -11,7 +11,14 @@ import pytest
 
 from support.engines import Bench, ScriptedTool, changes, outside, predicate, reader
 from workseal.receipt.errors import ReceiptFormError
-from workseal_host.errors import IsolationError, KeyRingError, LedgerError, RootReplacedError, WorkspaceError
+from workseal_host.errors import (
+    HostError,
+    IsolationError,
+    KeyRingError,
+    LedgerError,
+    RootReplacedError,
+    WorkspaceError,
+)
 from workseal_host.execution.tool import ToolResult
 from workseal_host.ledger.states import ExecutionState
 
@@ -181,6 +188,40 @@ async def test_a_result_that_fits_no_receipt_is_in_doubt(
     outcome = await bench.run("bash", {"command": "echo 1 > f"})
     assert predicate(outcome).outcome == "inDoubt"
     assert changes(outcome) == {"created": ["f"]}
+
+
+async def test_changes_that_fit_no_receipt_are_in_doubt_and_in_nobodys_way(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.open()
+    from workseal.receipt.statement import encode_statement
+
+    def refuse_changes(stated: Any) -> bytes:
+        if stated.workspace.changes.total:
+            raise ReceiptFormError("too strange", field="changes")
+        return encode_statement(stated)
+
+    monkeypatch.setattr("workseal_host.sealing.form.encode_statement", refuse_changes)
+    outcome = await bench.run("bash", {"command": "echo 1 > f"})
+    stated = predicate(outcome)
+    assert (stated.outcome, stated.workspace.after) == ("inDoubt", None)
+    assert predicate(await bench.run("bash", {"command": "true"})).outcome == "completed"
+
+
+async def test_a_refusal_that_fits_no_receipt_frees_its_key(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await bench.open()
+
+    def refuse_all(stated: Any) -> bytes:
+        raise ReceiptFormError("too strange", field="reason")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workseal_host.sealing.form.encode_statement", refuse_all)
+        with pytest.raises(HostError, match="nothing ran"):
+            await bench.run("no-such-tool")
+    assert not await engine.ledger.unsettled()
+    assert predicate(await bench.run("bash", {"command": "true"})).outcome == "completed"
 
 
 @pytest.mark.parametrize(
