@@ -166,14 +166,15 @@ def isolation_of(config: HostConfig, private_dirs: Sequence[Path]) -> Isolation:
     """
     return detect(
         config.isolation,
-        masked_dirs=[str(path) for path in (*private_dirs, *_config_dirs(config))],
+        masked_dirs=[str(path) for path in private_dirs],
+        masked_files=_private_files(config),
         writable_paths=config.writable_paths,
     )
 
 
-def _config_dirs(config: HostConfig) -> list[Path]:
-    """Return the directories whose files say what a tool may do: no tool may see them."""
+def _private_files(config: HostConfig) -> list[str]:
+    """Return the single files of the host's that no tool may read: their directories may hold anything."""
     files = [config.source] if config.source else []
     if config.tls is not None:
         files.append(config.tls.private_key)
-    return [Path(file).parent for file in files]
+    return files

@@ -48,6 +48,7 @@ class Isolation:
         kind: as the receipt names it.
         program: path of ``bwrap``; empty for ``none``.
         masked_dirs: real paths of directories that no tool may see.
+        masked_files: real paths of single files that no tool may read.
         writable_paths: real paths outside the workspace that tools may write.
         reason: why it is ``none``, for people.
     """
@@ -56,6 +57,7 @@ class Isolation:
     program: str = ""
     masked_dirs: tuple[bytes, ...] = ()
     writable_paths: tuple[bytes, ...] = ()
+    masked_files: tuple[bytes, ...] = ()
     reason: str = field(default="", compare=False)
 
     def enforces_confinement(self, *, network: bool) -> bool:
@@ -98,6 +100,10 @@ class Isolation:
             options += [how, path] if how == b"--tmpfs" else [how, path, path]
         for path in masks:
             options += [b"--remount-ro", path]
+        # Last, over whatever shows them; what a mask hides already needs no cover.
+        for path in _everywhere(self.masked_files):
+            if not any(is_beneath(path, mask) for mask in masks):
+                options += [b"--ro-bind", b"/dev/null", path]
         return options
 
 
@@ -105,13 +111,15 @@ def detect(
     mode: IsolationMode = "auto",
     *,
     masked_dirs: Sequence[str | bytes] = (),
+    masked_files: Sequence[str | bytes] = (),
     writable_paths: Sequence[str | bytes] = (),
 ) -> Isolation:
     """Find out what isolation works here, by trying it.
 
     Args:
         mode: ``auto`` (bubblewrap where it works), ``bubblewrap`` (nothing less) or ``none``.
-        masked_dirs: directories with the host's state, key, token, configuration and socket.
+        masked_dirs: directories with the host's state, key, token and socket.
+        masked_files: single files of the host's, such as its configuration and its TLS key.
         writable_paths: existing paths outside the workspace that tools may write, such as caches.
 
     Raises:
@@ -119,6 +127,7 @@ def detect(
             uncover a masked directory or let it be replaced.
     """
     masks = tuple(sorted({os.path.realpath(os.fsencode(path)) for path in masked_dirs}))
+    files = tuple(sorted({os.path.realpath(os.fsencode(path)) for path in masked_files}))
     writable = tuple(
         sorted({os.path.realpath(os.path.expanduser(os.fsencode(path))) for path in writable_paths})
     )
@@ -134,16 +143,17 @@ def detect(
                 "could replace there: name the directories in it that tools need"
             )
     if mode == "none":
-        return Isolation("none", masked_dirs=masks, reason="isolation is switched off in the configuration")
+        reason = "isolation is switched off in the configuration"
+        return Isolation("none", masked_dirs=masks, masked_files=files, reason=reason)
     program, reason = _probe()
     if program:
-        return Isolation("bubblewrap", program, masks, writable)
+        return Isolation("bubblewrap", program, masks, writable, files)
     if mode == "bubblewrap":
         raise IsolationError(
             f'isolation = "bubblewrap" is demanded, but {reason}; install bubblewrap, allow user namespaces, '
             'or set isolation = "auto"'
         )
-    return Isolation("none", masked_dirs=masks, reason=reason)
+    return Isolation("none", masked_dirs=masks, masked_files=files, reason=reason)
 
 
 def _probe() -> tuple[str, str]:
@@ -174,6 +184,16 @@ def _existing(directories: Iterable[bytes]) -> list[bytes]:
         if os.path.isdir(path):
             found.add(path)
             found.update(other_places(path))
+    return sorted(found)
+
+
+def _everywhere(files: Iterable[bytes]) -> list[bytes]:
+    """Return the files that exist, at every place where their directory is mounted."""
+    found = set()
+    for path in files:
+        directory, name = os.path.split(path)
+        places = (os.path.join(place, name) for place in (directory, *other_places(directory)))
+        found.update(place for place in places if os.path.isfile(place))
     return sorted(found)
 
 

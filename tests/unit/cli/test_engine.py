@@ -106,6 +106,7 @@ async def test_state_in_the_workspace_is_refused(workspace: Path) -> None:
 def test_tools_see_neither_the_hosts_directories_nor_its_configuration(tmp_path: Path) -> None:
     config = replace(NO_ISOLATION, source=str(tmp_path / "config" / "workseal.toml"))
 
-    masked = isolation_of(config, (tmp_path / "state",)).masked_dirs
+    isolation = isolation_of(config, (tmp_path / "state",))
 
-    assert masked == (bytes(tmp_path / "config"), bytes(tmp_path / "state"))
+    assert isolation.masked_dirs == (bytes(tmp_path / "state"),)
+    assert isolation.masked_files == (bytes(tmp_path / "config" / "workseal.toml"),)
