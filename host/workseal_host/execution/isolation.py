@@ -189,7 +189,7 @@ def _existing(directories: Iterable[bytes]) -> list[bytes]:
 
 def _everywhere(files: Iterable[bytes]) -> list[bytes]:
     """Return the files that exist, at every place where their directory is mounted."""
-    found = set()
+    found: set[bytes] = set()
     for path in files:
         directory, name = os.path.split(path)
         places = (os.path.join(place, name) for place in (directory, *other_places(directory)))
