@@ -104,6 +104,11 @@ def idempotency_key(workspace_id: str, session_id: str, tool_call_id: str, chall
     return sha256_hex(canonical_json([workspace_id, session_id, tool_call_id, challenge]))
 
 
+def own_key(workspace_id: str, session_id: str, key: str) -> str:
+    """Return what a host makes of a caller's own key, so that it names one effect of one session only."""
+    return sha256_hex(canonical_json([workspace_id, session_id, "own-key", key]))
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One request for one tool.
@@ -114,7 +119,8 @@ class ToolCall:
         tool: name of a tool of the host.
         arguments: a JSON object.
         challenge: from :func:`new_challenge`; ``None`` makes a receipt that proves no freshness.
-        idempotency_key: names the intended effect; empty for the default key.
+        idempotency_key: names the intended effect, 16 to 256 printable ASCII characters; empty for the
+            default key.
 
     Raises:
         InvalidInputError: an id or the challenge is malformed.
@@ -148,10 +154,11 @@ class ToolCall:
         return sha256_hex(self.arguments_json)
 
     def key(self, workspace_id: str) -> str:
-        """Return the idempotency key in this workspace."""
-        return self.idempotency_key or idempotency_key(
-            workspace_id, self.session_id, self.tool_call_id, self.challenge
-        )
+        """Return the idempotency key as the host's ledger and the receipt hold it."""
+        default = idempotency_key(workspace_id, self.session_id, self.tool_call_id, self.challenge)
+        if self.idempotency_key in ("", default):
+            return default
+        return own_key(workspace_id, self.session_id, self.idempotency_key)
 
 
 @dataclass(frozen=True, slots=True)

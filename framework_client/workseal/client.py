@@ -47,7 +47,7 @@ class HostClient(Reader):
         Args:
             call: its own key holds; else the default one of this workspace.
         """
-        return call.idempotency_key or call.key(await self.workspace_id())
+        return call.key(await self.workspace_id())
 
     async def execute(
         self,
@@ -57,6 +57,7 @@ class HostClient(Reader):
         deadline_s: float | None = None,
         execution: ToolExecution | None = None,
         precondition: Precondition | None = None,
+        workspace_id: str = "",
         on_output: OnOutput | None = None,
         on_accepted: OnAccepted | None = None,
     ) -> HostResult:
@@ -71,6 +72,7 @@ class HostClient(Reader):
             deadline_s: how long to wait here, in seconds; passing it never ends the tool.
             execution: the caller's declaration; the host takes the stricter of it and its own.
             precondition: what must hold, else the outcome is a ``refused`` receipt.
+            workspace_id: the workspace that the call is for; empty: the host is asked for its own.
             on_output: called with output while the tool runs.
             on_accepted: called once when it has begun.
 
@@ -85,12 +87,12 @@ class HostClient(Reader):
         """
         if timeout_s is not None and not timeout_s > 0:
             raise InvalidInputError("a time-out is a positive number of seconds", field="timeout_s")
-        key = await self.idempotency_key(call)
+        key = call.key(workspace_id) if workspace_id else await self.idempotency_key(call)
         request = execution_pb2.ExecuteToolRequest(
             call=convert.call_ref(call),
             tool=call.tool,
             arguments_json=call.arguments_json,
-            idempotency_key=key,
+            idempotency_key=call.idempotency_key or key,
             side_effects=None if execution is None else convert.side_effects(execution),
             precondition=None if precondition is None else convert.precondition(precondition),
             limits=None if timeout_s is None else execution_pb2.Limits(timeout=convert.duration(timeout_s)),
@@ -164,7 +166,7 @@ class HostClient(Reader):
                 call=convert.call_ref(call),
                 tool=call.tool,
                 arguments_json=call.arguments_json,
-                idempotency_key=await self.idempotency_key(call),
+                idempotency_key=call.idempotency_key or await self.idempotency_key(call),
                 precondition=None if precondition is None else convert.precondition(precondition),
                 ttl=None if ttl_s is None else convert.duration(ttl_s),
             ),

@@ -14,6 +14,7 @@ from workseal.receipt.predicate import (
     ChangedEntry,
     ChangeKind,
     Execution,
+    Outcome,
     PolicyViolation,
     ToolExecutionPredicate,
     Verification,
@@ -51,9 +52,9 @@ def plain_exit_code(predicate: ToolExecutionPredicate) -> int:
         return _CANCELLED_CODE
     if execution.signal is not None:
         return _SIGNAL_BASE + execution.signal
-    if execution.exit_code is not None:
-        return execution.exit_code
-    return 0 if predicate.outcome == "completed" else 1
+    code = execution.exit_code or 0
+    # Frameworks read 0 as success: what was not completed never is.
+    return code if predicate.outcome is Outcome.COMPLETED else code or 1
 
 
 def _violation_path(violation: PolicyViolation) -> str:

@@ -117,6 +117,7 @@ class _Runner:
                 request,
                 timeout_s=self.timeout_s,
                 execution=effective_execution(call, self.declarations),
+                workspace_id=self.terms.workspace_id,
                 on_output=hear,
             )
         except KeyConflictError:

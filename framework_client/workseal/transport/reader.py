@@ -139,6 +139,6 @@ class Reader(Connection):
                 yield convert.chain_entry(receipt)
             if not page.next_after_sequence:
                 return
-            if page.next_after_sequence <= cursor:
+            if page.next_after_sequence <= cursor or not page.receipts:
                 raise protocol_error("pages that do not advance")
             cursor = page.next_after_sequence

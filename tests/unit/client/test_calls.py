@@ -71,7 +71,9 @@ def test_f27_key_differs_by_session_workspace_call_and_challenge() -> None:
 
 
 def test_given_key_holds() -> None:
-    assert ToolCall("s", "c", "t", {}, idempotency_key="k").key("w") == "k"
+    own = ToolCall("s", "c", "t", {}, idempotency_key="my-own-key-0001")
+    assert own.key("w") == hashlib.sha256(b'["w","s","own-key","my-own-key-0001"]').hexdigest()
+    assert ToolCall("s", "c", "t", {}, idempotency_key=own.key("w")).key("w") != own.key("w")
 
 
 @pytest.mark.parametrize(

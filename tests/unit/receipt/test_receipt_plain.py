@@ -110,6 +110,7 @@ def test_one_number_for_how_it_ended(fields: dict[str, Any], code: int) -> None:
 
 
 def test_what_did_not_complete_is_not_zero() -> None:
-    predicate = Ledger().predicate(execution=execution(exit_code=None))
-    assert plain_exit_code(replace(predicate, outcome=Outcome.IN_DOUBT)) == 1
+    for own_code in (None, 0):
+        predicate = Ledger().predicate(execution=execution(exit_code=own_code))
+        assert plain_exit_code(replace(predicate, outcome=Outcome.IN_DOUBT)) == 1
     assert plain_exit_code(Ledger().refused()) == 1
