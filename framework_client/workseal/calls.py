@@ -73,6 +73,23 @@ def check_id(value: str, name: str) -> str:
     return value
 
 
+def check_bytes(value: object, name: str) -> None:
+    """Refuse what are not bytes, text above all: what is signed is bytes, and has one form only.
+
+    Args:
+        value: a receipt or a result, as it came.
+        name: its field, for the message.
+
+    Raises:
+        InvalidInputError: they are not bytes.
+    """
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInputError(
+            f"{name} is a {type(value).__name__}: give the bytes, as they came",
+            field=name,
+        )
+
+
 def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
     """Return the bytes in which arguments travel: their RFC 8785 form.
 

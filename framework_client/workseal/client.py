@@ -25,6 +25,15 @@ OnOutput = Callable[[OutputChunk], None]
 OnAccepted = Callable[[Accepted], None]
 
 
+def _require_call(call: object) -> None:
+    """Refuse what looks like a call; a stored one is easily given by mistake."""
+    if not isinstance(call, ToolCall):
+        raise InvalidInputError(
+            f"a {type(call).__name__} cannot be sent: give a ToolCall; of a PendingCall, call.to_tool_call()",
+            field="call",
+        )
+
+
 class HostClient(Reader):
     """A connection to one host; use it as ``async with HostClient(...) as client``.
 
@@ -80,11 +89,13 @@ class HostClient(Reader):
             The outcome, not verified.
 
         Raises:
+            InvalidInputError: ``call`` is no ``ToolCall``, or the time-out is not positive.
             KeyConflictError: the key names another request.
             QueueTimeoutError: the deadline passed in the queue; nothing ran.
             HostUnreachableError: no outcome within the deadline; ask again.
             HostError: the host did not do it, or cannot prove it.
         """
+        _require_call(call)
         if timeout_s is not None and not timeout_s > 0:
             raise InvalidInputError("a time-out is a positive number of seconds", field="timeout_s")
         key = call.key(workspace_id) if workspace_id else await self.idempotency_key(call)
@@ -157,8 +168,10 @@ class HostClient(Reader):
             precondition: what must hold.
 
         Raises:
+            InvalidInputError: ``call`` is no ``ToolCall``.
             HostError: as the host answered.
         """
+        _require_call(call)
         wire = self._wire
         message = await wire.unary(
             wire.stub.BeginObservation,

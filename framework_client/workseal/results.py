@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from workseal.calls import check_bytes
 from workseal.tools import ToolExecution
 
 
@@ -43,6 +44,9 @@ class HostResult:
         stdout, stderr: the kept output.
         replayed: whether it is the stored outcome of an earlier request.
         execution_id: names the execution; empty where the host gave none.
+
+    Raises:
+        InvalidInputError: the envelope or the result is not bytes.
     """
 
     envelope: bytes
@@ -53,6 +57,10 @@ class HostResult:
     stderr: CapturedStream = field(default_factory=CapturedStream)
     replayed: bool = False
     execution_id: str = ""
+
+    def __post_init__(self) -> None:
+        check_bytes(self.envelope, "envelope")
+        check_bytes(self.result, "result")
 
 
 @dataclass(frozen=True, slots=True)

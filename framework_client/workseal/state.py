@@ -51,6 +51,25 @@ def state_dir(
         ) from error
 
 
+def as_path(value: str | os.PathLike[str], name: str) -> Path:
+    """Return a path that a caller gave, as it stands.
+
+    Args:
+        value: text or a path; ``~`` is not expanded.
+        name: its field, for the message.
+
+    Raises:
+        InvalidInputError: it is neither, or empty.
+    """
+    if (
+        not isinstance(value, str | os.PathLike)
+        or not isinstance(os.fspath(value), str)
+        or not os.fspath(value)
+    ):
+        raise InvalidInputError(f"{name} must be the path of a directory, as text or a Path", field=name)
+    return Path(value)
+
+
 def workspace_key(real_path: bytes) -> str:
     """Return the name of a workspace's state: the first 32 hex digits of SHA-256 of its real path."""
     return hashlib.sha256(real_path).hexdigest()[:32]

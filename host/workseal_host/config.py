@@ -349,7 +349,7 @@ def _refuse_inside(path: str, top: bytes, what: str) -> None:
             if (status.st_dev, status.st_ino) == (root.st_dev, root.st_ino):
                 raise ConfigError(
                     f"{path} lies in {what}, where tools can write: keep the configuration somewhere"
-                    f" else, and name it with ${CONFIG_VARIABLE} or $XDG_CONFIG_HOME"
+                    f" else, and name it with --config, ${CONFIG_VARIABLE} or $XDG_CONFIG_HOME"
                 )
 
 
@@ -359,7 +359,7 @@ def _directories_on_the_way(path: str) -> Iterator[str]:
     The real path alone would not do: a link on the way to it may lie where tools can write.
     """
     directory, links = "/", 0
-    rest = _names(os.path.join(os.getcwd(), path))
+    rest = _names(_from_the_top(path))
     while rest and links <= _MAX_LINKS:
         yield directory
         name = rest.pop()
@@ -372,6 +372,17 @@ def _directories_on_the_way(path: str) -> Iterator[str]:
         links += 1
         directory = "/" if target.startswith("/") else directory
         rest += _names(target)
+
+
+def _from_the_top(path: str) -> str:
+    """Return a path as an absolute one; steps up from the working directory do not go through it."""
+    if path.startswith("/"):
+        return path
+    above, rest = os.getcwd(), path
+    while rest.startswith(("../", "./")):
+        step, _, rest = rest.partition("/")
+        above = os.path.dirname(above) if step == ".." else above
+    return os.path.join(above, rest)
 
 
 def _names(path: str) -> list[str]:

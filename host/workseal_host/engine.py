@@ -6,6 +6,7 @@ pipeline. The daemon serves it; the command line can use it without a daemon.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,8 +114,11 @@ async def _bring_up(
     # Where a former host listened. Only a host that listens now may be found.
     (place.directory / "socket").unlink(missing_ok=True)
     keys = KeyRing.open(place.state)
+    # A key that cannot sign is found now, not when a tool has run.
+    await asyncio.to_thread(keys.signer)
     write_private_file(place.public_key_file, keys.current.public.pem.encode())
     isolation = isolation_of(config, place.private_dirs())
+    await asyncio.to_thread(isolation.check_start, root.path)
     scanner = Scanner(root, config_patterns=config.ignore, cache=MemoryStatCache())
     observer = Observer(root, scanner, DigestScheme(config.scheme), ScanLevel(config.scan))
     ledger = await SqliteLedger.open(place.ledger)

@@ -92,7 +92,8 @@ class Pipeline:
         if facts.outcome != "refused":
             await self._stages.mark_in_flight(call, facts)
             await self._stages.execute(call, facts)
-            await self._stages.look_after(facts)
+            if facts.ran:
+                await self._stages.look_after(facts)
         call.live.finish(await self._sealer.seal(facts))
 
     async def _observe(self, call: Call) -> None:
@@ -130,6 +131,7 @@ class Pipeline:
         if rules_changed:
             await self._stages.bridge(facts)
         await self._stages.decide(call, facts)
+        await self._sealer.check_key()
         self._give_up_if_cancelled(call, facts)
         return facts
 

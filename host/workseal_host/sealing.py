@@ -132,6 +132,14 @@ class Sealer:
             state=facts.after.state if facts.after else None,
         )
 
+    async def check_key(self) -> None:
+        """Make sure that there is a key to sign with.
+
+        Raises:
+            KeyRingError: there is none now; nothing may run.
+        """
+        await asyncio.to_thread(self._keys.signer)
+
     async def catch_up(self) -> None:
         """Retire a key that was replaced while no host ran."""
         async with self._sealing:

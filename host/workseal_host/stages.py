@@ -13,7 +13,13 @@ from workseal.receipt import statement as form
 from workseal_host.coordination.calls import Call
 from workseal_host.coordination.live import Accepted
 from workseal_host.coordination.remains import boot_id
-from workseal_host.errors import ArgumentsError, HostError, RootReplacedError, WorkspaceError
+from workseal_host.errors import (
+    ArgumentsError,
+    HostError,
+    IsolationError,
+    RootReplacedError,
+    WorkspaceError,
+)
 from workseal_host.evidence.conditions import check_precondition
 from workseal_host.evidence.facts import Facts
 from workseal_host.evidence.in_flight import in_flight_record
@@ -221,6 +227,11 @@ class Stages:
             return
         try:
             facts.result = await call.tool.run(call.request.arguments, self._context(call, call.tool, facts))
+        except (ArgumentsError, IsolationError) as error:
+            # Of these two a tool promises that nothing ran: the workspace is as it was, the key free again.
+            log.warning("tool was not started", execution_id=facts.execution_id, error=str(error))
+            facts.not_started(f"not-started: {error}")
+            self._started.pop(facts.execution_id, None)
         except (HostError, OSError) as error:
             # It may have got anywhere before it failed: say so, and let the after-scan show what is there.
             log.warning("tool failed to run", execution_id=facts.execution_id, error=str(error))

@@ -209,6 +209,18 @@ def test_a_receipt_in_the_workspace_is_warned_of(workseal: Command, workspace: P
     assert predicate_of(workspace / "r.json")["workspace"]["changes"]["created"] == 0
 
 
+def test_a_command_cannot_lead_the_receipt_out_of_the_workspace(
+    workseal: Command, workspace: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+
+    workseal("run", "-C", workspace, "--receipt", workspace / "r.json", "--", "ln", "-s", outside, "r.json")
+
+    assert outside.read_bytes() == b"precious"
+    assert predicate_of(workspace / "r.json")["workspace"]["created"][0]["type"] == "symlink"
+
+
 def test_a_receipt_that_cannot_be_written_is_125_and_stays_in_the_ledger(
     workseal: Command, workspace: Path, tmp_path: Path
 ) -> None:

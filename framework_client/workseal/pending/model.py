@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from workseal.calls import MAX_ARGUMENTS_BYTES, ToolCall, check_id
-from workseal.canonical import parse_json
+from workseal.canonical import canonical_json, parse_json
 from workseal.errors import InvalidInputError, InvalidJsonError
 from workseal.tools import UNKNOWN_EXECUTION, ToolExecution
 
@@ -235,6 +235,19 @@ def _check_storable(value: object, name: str) -> None:
         raise InvalidInputError(f"{name} must be text without lone surrogates", field=name)
 
 
+def _same_arguments(first: str, second: str) -> bool:
+    """Whether two texts stand for the same arguments: what travels is their RFC 8785 form."""
+    if first == second:
+        return True
+    try:
+        one, other = (
+            parse_json(text.encode("utf-8"), max_bytes=MAX_ARGUMENTS_BYTES) for text in (first, second)
+        )
+        return canonical_json(one) == canonical_json(other)
+    except InvalidJsonError:
+        return False  # never sent in any form, so only the text itself can be compared
+
+
 def reconcile(
     call: NewCall, known: PendingCall | None, other_pending: PendingCall | None
 ) -> PendingCall | None:
@@ -252,7 +265,7 @@ def reconcile(
         InvalidInputError: as :meth:`PendingCallStore.add`.
     """
     if known is not None:
-        if (known.tool, known.arguments_json) != (call.tool, call.arguments_json):
+        if known.tool != call.tool or not _same_arguments(known.arguments_json, call.arguments_json):
             raise InvalidInputError(
                 f"occurrence {call.occurrence!r} of {call.tool_call_id!r} names another call: "
                 "give each occurrence its own name",

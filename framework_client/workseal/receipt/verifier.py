@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import Final
 
-from workseal.errors import CannotCheckError, NotVerifiedError
+from workseal.calls import check_bytes
+from workseal.errors import CannotCheckError, InvalidInputError, NotVerifiedError
 from workseal.receipt.checks import BETWEEN_CHECKS, CHECKS
 from workseal.receipt.checks.context import ChainView, Check, Context, NotAsked
 from workseal.receipt.checks.history import entry_of
@@ -45,6 +46,16 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+_GIVE_TRUST: Final = "FileTrustStore(directory), or MemoryTrustStore.of_pem(pem) for keys at hand"
+_GIVE_RECORD: Final = "SqliteRecord(directory) or MemoryRecord()"
+
+
+def _require_store(value: object, name: str, methods: Sequence[str], give: str) -> None:
+    """Refuse text, paths and keys in place of a store: else the first receipt would be what finds out."""
+    if not all(callable(getattr(value, method, None)) for method in methods):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}: give a store, {give}", field=name)
+
+
 class ReceiptVerifier:
     """Verifies receipts against pinned keys, a policy and what was verified before.
 
@@ -54,6 +65,9 @@ class ReceiptVerifier:
         record: what was verified before, durably; by default only in memory.
         clock: tells the time, time zone aware.
         checks: for tests of the checks only.
+
+    Raises:
+        InvalidInputError: ``trust`` or ``record`` is no store.
     """
 
     def __init__(
@@ -65,6 +79,9 @@ class ReceiptVerifier:
         clock: Callable[[], datetime] = _now,
         checks: Sequence[tuple[str, Check]] = CHECKS,
     ) -> None:
+        _require_store(trust, "trust", ("state", "update"), _GIVE_TRUST)
+        if record is not None:
+            _require_store(record, "record", ("head", "accept"), _GIVE_RECORD)
         self._trust = trust
         self._policy = policy or AcceptancePolicy()
         self._record: VerifiedRecord = record if record is not None else MemoryRecord()
@@ -110,6 +127,7 @@ class ReceiptVerifier:
             policy: in place of the verifier's own.
 
         Raises:
+            InvalidInputError: the receipt or the result is not bytes.
             NotVerifiedError: ``check`` and ``reason`` say what did not hold.
             CannotCheckError: a check could not be made.
             StoreError: the pins or the record could not be read or written.
@@ -172,6 +190,7 @@ class ReceiptVerifier:
             MalformedReceiptError: it is no receipt.
             NotVerifiedError: more than :data:`MAX_GAP` entries lie between.
         """
+        check_bytes(envelope, "envelope")
         statement = parse_statement(parse_envelope(envelope).payload)
         head = self._record.head(statement.workspace_id)
         if head is None or head.chain_id != statement.chain.id:
@@ -234,6 +253,9 @@ class ReceiptVerifier:
         result: bytes | None,
         policy: AcceptancePolicy | None,
     ) -> Context:
+        check_bytes(data, "envelope")
+        if result is not None:
+            check_bytes(result, "result")
         return Context(
             data=data,
             expectation=expectation,
@@ -289,7 +311,10 @@ class ReceiptVerifier:
                 if name in BETWEEN_CHECKS:
                     self._require(name, check, context)
         except NotVerifiedError as error:
-            error.args = (f"a receipt in between: {error}",)
+            # Its place is known only once its signature held.
+            known = context.statement
+            which = f"the receipt {known.chain.sequence}" if known is not None else "a receipt"
+            error.args = (f"{which} between the last verified one and this one does not hold: {error}",)
             raise
 
     def _add(self, context: Context, used_by: str | None) -> ChainView:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workseal.calls import ToolCall, idempotency_key
+from workseal.calls import ToolCall, check_bytes, idempotency_key
 from workseal.errors import InvalidInputError, ResumeError
 from workseal.pending import PendingCall
 from workseal.results import HostResult
@@ -26,11 +26,30 @@ class SignedResult:
         envelope: the receipt, as it came.
         result: the text for the model that came with it; ``None`` where none did.
         between: the receipts since the last verified one, by sequence.
+
+    Raises:
+        InvalidInputError: one of them is not bytes.
     """
 
     envelope: bytes = field(repr=False)
     result: bytes | None = field(default=None, repr=False)
     between: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        check_bytes(self.envelope, "envelope")
+        if self.result is not None:
+            check_bytes(self.result, "result")
+        _check_between(self.between)
+
+
+def _check_between(between: object) -> None:
+    # Bytes are a sequence too: one envelope must not become as many as it has bytes.
+    if not isinstance(between, tuple | list):
+        raise InvalidInputError(
+            f"between is a {type(between).__name__}: give a tuple of envelopes", field="between"
+        )
+    for envelope in between:
+        check_bytes(envelope, "between")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +58,16 @@ class RawResult:
 
     Args:
         text: the text for the model.
+
+    Raises:
+        InvalidInputError: it is not text.
     """
 
     text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InvalidInputError(f"text is a {type(self.text).__name__}: give a str", field="text")
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ def _changes(predicate: ToolExecutionPredicate) -> str:
         return "No change was seen."
     paths = [entry.path for entry in (*workspace.created, *workspace.modified, *workspace.deleted)]
     more = ", ..." if len(paths) > _MAX_PATHS or not workspace.changes.complete else ""
-    return f"{workspace.changes.total} changes were seen: {', '.join(paths[:_MAX_PATHS])}{more}."
+    total = workspace.changes.total
+    seen = "1 change was seen" if total == 1 else f"{total} changes were seen"
+    return f"{seen}: {', '.join(paths[:_MAX_PATHS])}{more}."
 
 
 def _not_done(predicate: ToolExecutionPredicate) -> str:

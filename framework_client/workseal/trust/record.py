@@ -15,15 +15,15 @@ trusted on first use, keys never are.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Protocol
 
 from workseal.errors import NotVerifiedError, StoreError
-from workseal.state import make_private_dir
+from workseal.state import as_path, make_private_dir
 
 #: Places of a chain that are remembered, up to the newest; about 30 MB.
 KEPT_ENTRIES: Final = 100_000
@@ -183,14 +183,18 @@ class SqliteRecord:
     processes at once.
 
     Args:
-        state_dir: the state directory; made when something is first accepted.
+        state_dir: the state directory, as it stands (``~`` is not expanded); made when something is
+            first accepted.
         kept_entries: as :data:`KEPT_ENTRIES`.
+
+    Raises:
+        InvalidInputError: it is no path.
     """
 
-    def __init__(self, state_dir: Path, *, kept_entries: int = KEPT_ENTRIES) -> None:
-        self._state_dir = state_dir
+    def __init__(self, state_dir: str | os.PathLike[str], *, kept_entries: int = KEPT_ENTRIES) -> None:
+        self._state_dir = as_path(state_dir, "state_dir")
         self._kept_entries = kept_entries
-        self._path = state_dir / "trust" / "verified.sqlite3"
+        self._path = self._state_dir / "trust" / "verified.sqlite3"
 
     def head(self, workspace_id: str) -> ChainEntry | None:
         return self._one(_HEAD, workspace_id)

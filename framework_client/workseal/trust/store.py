@@ -6,14 +6,14 @@ workspace. A damaged file is an error, never an empty store.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from workseal.canonical import canonical_json, parse_json
 from workseal.errors import InvalidInputError, StoreError
 from workseal.receipt.keys import PublicKey
-from workseal.state import exclusive_lock, make_private_dir, write_private_file
+from workseal.state import as_path, exclusive_lock, make_private_dir, write_private_file
 from workseal.trust.pins import Limit, Pin, TrustState
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -40,10 +40,26 @@ class TrustStore(Protocol):
 
 
 class MemoryTrustStore:
-    """Pins that last as long as the process."""
+    """Pins that last as long as the process.
+
+    Args:
+        state: what is trusted from the start; by default nothing.
+    """
 
     def __init__(self, state: TrustState | None = None) -> None:
         self._state = state or TrustState()
+
+    @classmethod
+    def of_pem(cls, *pems: bytes | str) -> MemoryTrustStore:
+        """Return a store that trusts the given keys, for any workspace.
+
+        Args:
+            pems: public keys in PEM, from a channel that is trusted.
+
+        Raises:
+            PublicKeyError: one of them is no public key, or of a kind that is not accepted.
+        """
+        return cls(TrustState(pins=tuple(Pin(PublicKey.from_pem(pem)) for pem in pems)))
 
     def state(self) -> TrustState:
         return self._state
@@ -57,12 +73,16 @@ class FileTrustStore:
     """Pins in the state directory.
 
     Args:
-        state_dir: the state directory; made when something is first pinned.
+        state_dir: the state directory, as it stands (``~`` is not expanded); made when something is
+            first pinned.
+
+    Raises:
+        InvalidInputError: it is no path.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-        self._directory = state_dir / "trust"
+    def __init__(self, state_dir: str | os.PathLike[str]) -> None:
+        self._state_dir = as_path(state_dir, "state_dir")
+        self._directory = self._state_dir / "trust"
         self._path = self._directory / "pins.json"
 
     def state(self) -> TrustState:
@@ -76,6 +96,24 @@ class FileTrustStore:
             return _parse(parse_json(data, max_bytes=_MAX_BYTES))
         except (InvalidInputError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"{self._path} is damaged: put back a good copy ({error})") from error
+
+    def pin(self, pem: bytes | str, *, workspace_id: str | None = None) -> PublicKey:
+        """Trust a key from now on, as ``workseal keys trust`` does.
+
+        Args:
+            pem: the public key in PEM, from a channel that is trusted.
+            workspace_id: the only workspace that it may sign for; None for any.
+
+        Returns:
+            The key, such as for showing its id.
+
+        Raises:
+            PublicKeyError: it is no public key, or of a kind that is not accepted.
+            StoreError: the pins cannot be read or written.
+        """
+        public = PublicKey.from_pem(pem)
+        self.update(lambda state: state.pinned(Pin(public, workspace_id=workspace_id)))
+        return public
 
     def update(self, change: Callable[[TrustState], TrustState]) -> TrustState:
         make_private_dir(self._state_dir)

@@ -329,7 +329,7 @@ class ExecuteToolEvent(_message.Message):
     @_builtins.property
     def accepted(self) -> Global___Accepted:
         """The call has begun. At most once, first; absent when the call was refused
-        or its stored outcome is replayed.
+        before that, or its stored outcome is replayed.
         """
 
     @_builtins.property

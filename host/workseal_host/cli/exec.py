@@ -17,7 +17,7 @@ from workseal_host.cli.boundary import drop_stdout, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.common import echo_json, host_options, json_option, timeout_option
 from workseal_host.cli.locate import locate
-from workseal_host.cli.output_file import check_output, lies_inside, write_output
+from workseal_host.cli.output_file import OutputFile
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
 
 if TYPE_CHECKING:
@@ -78,15 +78,14 @@ def exec_command(
     call_id = call_id if call_id is not None else f"cli-{secrets.token_hex(8)}"
     challenge = challenge if challenge is not None else new_challenge()
     call = ToolCall(session, call_id, tool, _arguments(arguments), challenge)
-    if receipt_file is not None:
-        check_output(receipt_file)
+    target = None if receipt_file is None else OutputFile.find(receipt_file)
     from workseal_host.cli.calling import execute  # noqa: PLC0415 - gRPC, after what can be refused cheaply
 
     located = locate(state, workspace, socket_file)
     answered = asyncio.run(execute(located, state, call, _precondition(expect), timeout_s))
     code = _code(answered.predicate)
-    if receipt_file is not None:
-        code = _keep(receipt_file, answered.result, answered.root, code)
+    if target is not None:
+        code = _keep(target, answered.result, answered.root, code)
     _print(answered.predicate, answered.result, as_json=as_json)
     sys.exit(code)
 
@@ -115,19 +114,19 @@ def _precondition(expect: str | None) -> Precondition | None:
     return Precondition(workspace_digest=digest)
 
 
-def _keep(path: Path, result: HostResult, root: bytes, code: int) -> int:
+def _keep(target: OutputFile, result: HostResult, root: bytes, code: int) -> int:
     """Write the receipt.
 
     Returns:
         The exit code: a receipt that was asked for and is not there is a failure.
     """
     try:
-        write_output(path, result.envelope)
+        target.write(result.envelope)
     except StoreError as error:
         say(f"{error}; `workseal receipts show {result.sequence} --output FILE` has the receipt")
         return OUR_FAILURE
-    if root and lies_inside(path, root):
-        say(f"{path} lies in the workspace: the next receipt lists it as an outside change")
+    if root and target.lies_inside(root):
+        say(f"{target.path} lies in the workspace: the next receipt lists it as an outside change")
     return code
 
 

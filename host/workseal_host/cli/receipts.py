@@ -14,7 +14,7 @@ import click
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import NEGATIVE
 from workseal_host.cli.common import echo_json, host_options, json_option
-from workseal_host.cli.output_file import check_output, write_output
+from workseal_host.cli.output_file import OutputFile
 
 if TYPE_CHECKING:
     from workseal_host.cli.receipt_audit import Audit, Audited
@@ -139,13 +139,12 @@ def show_command(
 
     Exit 1 where there is none, or it does not verify.
     """
-    if output_file is not None:
-        check_output(output_file)
+    target = None if output_file is None else OutputFile.find(output_file)
     audited, lines = asyncio.run(_show(state, workspace, socket_file, receipt, with_changes=with_changes))
     if audited.problem:
         fail(f"receipt {receipt} is not verified: {audited.problem}", NEGATIVE)
-    if output_file is not None:
-        write_output(output_file, audited.envelope)
+    if target is not None:
+        target.write(audited.envelope)
     if with_changes:
         click.echo(lines, nl=False)
         return

@@ -17,7 +17,7 @@ from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE
 from workseal_host.cli.common import socket_option, state_option, timeout_option
 from workseal_host.cli.locate import locate_held
-from workseal_host.cli.output_file import check_output, lies_inside, write_output
+from workseal_host.cli.output_file import OutputFile
 
 if TYPE_CHECKING:
     from workseal_host.cli.running import Ended, Order
@@ -74,8 +74,7 @@ def run_command(
     of Workseal; then nothing ran, unless it says so.
     """
     _refuse_unrecordable(argv)
-    if receipt_file is not None:
-        check_output(receipt_file)
+    target = None if receipt_file is None else OutputFile.find(receipt_file)
     order = _order(workspace, state, argv, challenge=challenge, timeout_s=timeout_s, isolation=isolation)
     held = locate_held(state, workspace)
     if held is None:
@@ -88,8 +87,8 @@ def run_command(
         if socket_file:
             held = replace(held, socket=Path(socket_file).absolute())
         ended = asyncio.run(run_observed(order, held))
-    if receipt_file is not None:
-        _keep(receipt_file, ended)
+    if target is not None:
+        _keep(target, ended)
     sys.exit(_exit_code(ended, state))
 
 
@@ -128,17 +127,17 @@ def _order(
     return Order(workspace, state, config, call, argv, timeout_s)
 
 
-def _keep(path: Path, ended: Ended) -> None:
+def _keep(target: OutputFile, ended: Ended) -> None:
     try:
-        write_output(path, ended.envelope)
+        target.write(ended.envelope)
     except StoreError as error:
         fail(
             f"the command ran, but {error}; "
             f"`workseal receipts show {ended.sequence} --output FILE` has the receipt",
             OUR_FAILURE,
         )
-    if lies_inside(path, ended.root):
-        say(f"{path} lies in the workspace: the next receipt lists it as an outside change")
+    if target.lies_inside(ended.root):
+        say(f"{target.path} lies in the workspace: the next receipt lists it as an outside change")
 
 
 def _exit_code(ended: Ended, state: Path) -> int:

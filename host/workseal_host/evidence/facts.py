@@ -75,6 +75,12 @@ class Facts:
         known = self.reason if self.outcome == "inDoubt" else ""
         self.outcome, self.reason = "inDoubt", f"{known}; {reason}" if known else reason
 
+    def not_started(self, reason: str) -> None:
+        """Make it a refusal: it was marked in flight, but the tool never began."""
+        self.outcome, self.reason = "refused", reason
+        self.ran, self.predicted = False, None
+        self.finished_ns = self.started_ns
+
     def drop_words(self) -> None:
         """Drop what the tool gave back and was said of it; what changed stays."""
         self.result, self.predicted, self.violations = None, None, []

@@ -35,6 +35,9 @@ PRIVATE_DIRS = (b"/tmp", b"/run")
 # What programs need of /run: name resolution, and the system profile of NixOS.
 _KEPT_OF_RUN = (b"/run/systemd/resolve", b"/run/current-system", b"/run/booted-system", b"/run/opengl-driver")
 _PROBE_TIMEOUT_S = 10
+#: The program that starts every tool; it must be readable in the sandbox.
+SUPERVISOR = os.path.join(os.path.dirname(os.path.realpath(__file__)), "supervisor.py")
+_READ = "import sys; open(sys.argv[1]).close()"
 # --unshare-user and --cap-drop: as root, a tool with capabilities could undo every mount below.
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL")
 _BASE = ("--as-pid-1", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
@@ -88,6 +91,33 @@ class Isolation:
         options += self._mounts(root)
         return [*options, b"--", *command]
 
+    def check_start(self, root: bytes) -> None:
+        """Find out, before the first call, whether a process can start under it at all.
+
+        Args:
+            root: real path of the workspace.
+
+        Raises:
+            IsolationError: none can: what Python needs lies in a masked directory, say.
+        """
+        if self.kind == "none":
+            return
+        command = self.wrap(
+            [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _READ, SUPERVISOR], root=root
+        )
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise IsolationError(f"no tool can start in the sandbox: {error}") from error
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise IsolationError(
+                f"no tool can start in the sandbox ({said or f'exit code {done.returncode}'}): keep this "
+                "program and Python out of the host's own directories, /tmp and /run"
+            )
+
     def _mounts(self, root: bytes) -> list[bytes]:
         masks = _existing(self.masked_dirs)
         if root in masks:
@@ -132,16 +162,8 @@ def detect(
         sorted({os.path.realpath(os.path.expanduser(os.fsencode(path))) for path in writable_paths})
     )
     for path in writable:
-        if any(is_beneath(path, mask) for mask in masks):
-            raise IsolationError(
-                f"writable path {os.fsdecode(path)!r} lies in a directory of the host's own: leave it out"
-            )
-        if any(is_beneath(mask, path) for mask in masks):
-            # A mask hides the directory, not its name: a tool could move its parent away, or make it first.
-            raise IsolationError(
-                f"writable path {os.fsdecode(path)!r} holds a directory of the host's own, which a tool "
-                "could replace there: name the directories in it that tools need"
-            )
+        for mask in masks:
+            _refuse_overlap(path, mask)
     if mode == "none":
         reason = "isolation is switched off in the configuration"
         return Isolation("none", masked_dirs=masks, masked_files=files, reason=reason)
@@ -154,6 +176,18 @@ def detect(
             'or set isolation = "auto"'
         )
     return Isolation("none", masked_dirs=masks, masked_files=files, reason=reason)
+
+
+def _refuse_overlap(writable: bytes, mask: bytes) -> None:
+    named = f"writable path {os.fsdecode(writable)!r}"
+    if is_beneath(writable, mask):
+        raise IsolationError(f"{named} lies in the host's own directory {os.fsdecode(mask)!r}: leave it out")
+    if is_beneath(mask, writable):
+        # A mask hides the directory, not its name: a tool could move its parent away, or make it first.
+        raise IsolationError(
+            f"{named} holds the host's own directory {os.fsdecode(mask)!r}, which a tool could replace "
+            "there: name the directories in it that tools need"
+        )
 
 
 def _probe() -> tuple[str, str]:

@@ -21,13 +21,12 @@ from typing import Any, cast
 
 from workseal_host.errors import IsolationError, WorkspaceError
 from workseal_host.execution.descriptors import Descriptors
-from workseal_host.execution.isolation import PRIVATE_DIRS
+from workseal_host.execution.isolation import PRIVATE_DIRS, SUPERVISOR
 from workseal_host.execution.orphans import adopt, end_orphans
 from workseal_host.execution.output import CapturedStream, StreamCapture
 from workseal_host.execution.pump import Pump
 from workseal_host.execution.tool import ProcessIdentity, ToolContext
 
-_SUPERVISOR = os.path.join(os.path.dirname(os.path.realpath(__file__)), "supervisor.py")
 SETTLE_S = 0.2
 LEFTOVER_GRACE_S = 0.3
 # After all processes are gone; only a descriptor handed to a foreign process can keep a pipe open longer.
@@ -245,7 +244,7 @@ class _Run:
             "-I",
             "-S",
             "-B",
-            _SUPERVISOR,
+            SUPERVISOR,
             *map(str, inherited),
             *tag,
         ]

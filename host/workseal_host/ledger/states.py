@@ -8,6 +8,7 @@ Legal transitions, and nothing else::
     in_flight -> committed   ran, and what it did was observed and signed
     in_flight -> in_doubt    what happened cannot be proved; never run again under this key
     in_flight -> expired     an observation whose end was never told
+    in_flight -> refused     the tool was not started after all; the key is free again
 
 Every state but ``received``, ``in_flight`` and ``abandoned`` comes with a
 receipt, written in the same transaction.
@@ -47,7 +48,12 @@ _NEXT: dict[ExecutionState, frozenset[ExecutionState]] = {
         {ExecutionState.IN_FLIGHT, ExecutionState.REFUSED, ExecutionState.ABANDONED}
     ),
     ExecutionState.IN_FLIGHT: frozenset(
-        {ExecutionState.COMMITTED, ExecutionState.IN_DOUBT, ExecutionState.EXPIRED}
+        {
+            ExecutionState.COMMITTED,
+            ExecutionState.IN_DOUBT,
+            ExecutionState.EXPIRED,
+            ExecutionState.REFUSED,
+        }
     ),
 }
 

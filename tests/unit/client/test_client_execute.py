@@ -12,7 +12,14 @@ from client_kit import Connect
 from fakes.host import EndStream, FakeHost, RpcFault, Serving
 from fakes.relay import Relay
 from workseal.calls import ToolCall, new_challenge
-from workseal.errors import HostError, HostUnreachableError, KeyConflictError, QueueTimeoutError
+from workseal.errors import (
+    HostError,
+    HostUnreachableError,
+    InvalidInputError,
+    KeyConflictError,
+    QueueTimeoutError,
+)
+from workseal.pending import MemoryPendingCallStore, NewCall
 from workseal.results import OutputChunk, Selector
 from workseal.retry import RetryPolicy
 from workseal.v1 import execution_pb2
@@ -370,3 +377,14 @@ def _waits(event: asyncio.Event):  # type: ignore[no-untyped-def]
         await event.wait()
 
     return hook
+
+
+@pytest.mark.parametrize("method", ["execute", "begin_observation"])
+async def test_a_stored_call_is_refused_with_the_way_to_send_it(
+    host: FakeHost, connect: Connect, method: str
+) -> None:
+    (stored,) = await MemoryPendingCallStore().add("s", [NewCall("c1", "bash", {}, occurrence="t1")])
+    async with connect() as client:
+        with pytest.raises(InvalidInputError, match=r"PendingCall, call\.to_tool_call\(\)"):
+            await getattr(client, method)(stored)
+    assert host.requests == []

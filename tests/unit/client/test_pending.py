@@ -244,3 +244,26 @@ async def test_sqlite_itself_refuses_to_replace_a_result(tmp_path: Path) -> None
     with sqlite3.connect(tmp_path / "p.db") as db, pytest.raises(sqlite3.IntegrityError, match="final"):
         db.execute("UPDATE calls SET result_json = '{}'")
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ('{"a": 1, "b": "\\u00e4"}', {"b": "ä", "a": 1}),
+        ({"a": 1}, '{"a":1}'),
+        ('{"n": 1.0}', {"n": 1}),
+    ],
+    ids=["text then value", "value then text", "numbers"],
+)
+async def test_the_same_arguments_in_another_form_are_the_same_call(
+    store: PendingCallStore, first: object, again: object
+) -> None:
+    stored = await store.add("s", [new(arguments=first)])
+    assert await store.add("s", [new(arguments=again)]) == stored
+
+
+@pytest.mark.parametrize("again", ['{"a": 1, "a": 2}', '{"a": 2}', "no json"])
+async def test_other_arguments_of_one_occurrence_are_refused(store: PendingCallStore, again: str) -> None:
+    await store.add("s", [new(arguments='{"a": 1}')])
+    with pytest.raises(InvalidInputError, match="names another call"):
+        await store.add("s", [new(arguments=again)])

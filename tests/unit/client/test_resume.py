@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from resume_kit import READ, Kit, new
 
 from fakes.host import WORKSPACE_ID
 from fakes.signing import SigningKey, refused, state_digest, without_changes
-from workseal.errors import NotVerifiedError, ResumeError, StoreError
+from workseal.errors import InvalidInputError, NotVerifiedError, ResumeError, StoreError
 from workseal.pending import CallOutcome, CallResult, NewCall
 from workseal.receipt.predicate import (
     Mode,
@@ -344,7 +345,7 @@ async def test_in_doubt_lists_what_was_seen(kit: Kit) -> None:
     (call,) = await kit.add(new("c1"))
     answer = replace(kit.answer(call, _doubt(Outcome.IN_DOUBT)), result=None)
     text = (await kit.resume({"c1": answer})).by_call_id["c1"].text
-    assert "1 changes were seen: file1." in text
+    assert "1 change was seen: file1." in text
     assert "do not take it as done" in text
 
 
@@ -465,3 +466,22 @@ async def test_malformed_receipts_end_in_one_error(kit: Kit) -> None:
             await kit.resume({"c1": SignedResult(envelope, b"")})
         assert caught.value.check == "form"
     assert await kit.untouched("c1")
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: SignedResult("{}"), "envelope"),  # type: ignore[arg-type]
+        (lambda: SignedResult(b"{}", "text"), "result"),  # type: ignore[arg-type]
+        (lambda: SignedResult(b"{}", b"", b"{}"), "between"),  # type: ignore[arg-type]
+        (lambda: SignedResult(b"{}", b"", ("{}",)), "between"),  # type: ignore[arg-type]
+        (lambda: HostResult("{}", 1), "envelope"),  # type: ignore[arg-type]
+        (lambda: HostResult(b"{}", 1, result="text"), "result"),  # type: ignore[arg-type]
+        (lambda: RawResult(b"text"), "text"),  # type: ignore[arg-type]
+    ],
+    ids=["envelope", "result", "between", "in between", "host envelope", "host result", "raw"],
+)
+def test_what_is_not_bytes_or_text_is_refused_when_it_is_made(make: Callable[[], object], field: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        make()
+    assert refused.value.field == field

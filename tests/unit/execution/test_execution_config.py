@@ -216,3 +216,14 @@ def test_the_examples_of_the_documentation_load(name: str) -> None:
     assert examples
     for example in examples:
         parse_config(example)
+
+
+def test_a_path_that_only_steps_up_from_the_workspace_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "x.toml").write_text('scan = "full"\n')
+    monkeypatch.chdir(tmp_path / "work")
+    assert load_config("../x.toml", workspace=".").scan == "full"
+    with pytest.raises(ConfigError, match="--config"):
+        load_config("./y.toml", workspace=".")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from support.daemon import requires
 from workseal_host.errors import IsolationError
 from workseal_host.execution import isolation as module
-from workseal_host.execution.isolation import Isolation, detect
+from workseal_host.execution.isolation import SUPERVISOR, Isolation, detect
 from workseal_host.execution.mounts import aliases, is_beneath, parse_mounts
 
 TABLE = rb"""1 0 8:1 / / rw - ext4 /dev/a rw
@@ -113,3 +114,12 @@ def test_bubblewrap_that_does_not_work_is_not_used(
 def test_enforces_confinement(kind: str, network: bool, writable: tuple[bytes, ...], confined: bool) -> None:
     isolation = Isolation(kind, "bwrap", (), writable)  # type: ignore[arg-type]
     assert isolation.enforces_confinement(network=network) is confined
+
+
+@requires("bwrap")
+def test_a_sandbox_in_which_nothing_can_start_is_found_before_the_first_call(tmp_path: Path) -> None:
+    package = os.path.dirname(os.path.dirname(SUPERVISOR))
+    isolation = detect("bubblewrap", masked_dirs=[package])
+    with pytest.raises(IsolationError, match="no tool can start"):
+        isolation.check_start(os.fsencode(tmp_path))
+    detect("bubblewrap").check_start(os.fsencode(tmp_path))

@@ -19,6 +19,7 @@ LEGAL = {
     ("in_flight", "committed"),
     ("in_flight", "in_doubt"),
     ("in_flight", "expired"),
+    ("in_flight", "refused"),
 }
 
 

@@ -226,7 +226,7 @@ async def test_a_refusal_that_fits_no_receipt_frees_its_key(
 
 @pytest.mark.parametrize(
     "error",
-    [OSError("boom"), IsolationError("no namespace"), RuntimeError("a fault of ours")],
+    [OSError("boom"), WorkspaceError("no space"), RuntimeError("a fault of ours")],
     ids=["system", "host", "unforeseen"],
 )
 async def test_a_tool_that_cannot_be_run_to_its_end_is_in_doubt(bench: Bench, error: Exception) -> None:
@@ -241,6 +241,38 @@ async def test_a_tool_that_cannot_be_run_to_its_end_is_in_doubt(bench: Bench, er
     assert predicate(outcome).outcome == "inDoubt"
     assert changes(outcome) == {"created": ["half"]}
     assert (await bench.execute(request)).receipt.envelope == outcome.receipt.envelope
+
+
+async def test_a_tool_that_was_not_started_is_refused_and_frees_its_key(bench: Bench) -> None:
+    problem: list[Exception] = [IsolationError("no namespace; nothing ran")]
+
+    def fail_once() -> None:
+        if problem:
+            raise problem.pop()
+        (bench.workspace / "done").write_text("x")
+
+    bench.tools.append(ScriptedTool("moody", fail_once))
+    await bench.open()
+    request = bench.request("moody")
+    refused = predicate(await bench.execute(request))
+    assert (refused.outcome, refused.execution) == ("refused", None)
+    assert refused.reason.startswith("not-started")
+    again = predicate(await bench.execute(request))
+    assert (again.outcome, again.call.attempt) == ("completed", 2)
+
+
+async def test_nothing_runs_without_a_key_to_sign_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await bench.open()
+
+    def no_key(*_: object) -> None:
+        raise KeyRingError("others may read the private key")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(engine.keys), "signer", no_key)
+        with pytest.raises(KeyRingError):
+            await bench.run("bash", {"command": "echo x > ran"})
+    assert not (bench.workspace / "ran").exists()
+    assert not await engine.ledger.unsettled()
 
 
 async def test_processes_that_could_not_be_ended_put_the_call_in_doubt(bench: Bench) -> None:

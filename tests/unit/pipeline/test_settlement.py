@@ -14,7 +14,7 @@ import pytest
 from support.engines import Bench, ScriptedTool, changes, outside, predicate, reader
 from workseal_host.coordination.remains import boot_id, end_remains
 from workseal_host.errors import LedgerError
-from workseal_host.execution import process
+from workseal_host.execution.isolation import SUPERVISOR
 from workseal_host.ledger.states import ExecutionState
 from workseal_host.requests import CallRequest
 from workseal_host.workspace.scheme import DigestScheme
@@ -220,5 +220,5 @@ def test_other_executions_and_other_boots_are_left_alone(
 
 
 def test_supervisors_are_known_by_the_script_that_they_run() -> None:
-    script = os.fsencode(process._SUPERVISOR)
+    script = os.fsencode(SUPERVISOR)
     assert script.endswith(b"/execution/supervisor.py")

@@ -404,3 +404,10 @@ def test_an_audit_stops_at_the_first_check_that_does_not_hold(client: Client) ->
     assert report.statement is None
     statuses = [str(check.status) for check in report.checks]
     assert statuses[5:] == ["failed"] + ["not run"] * 6
+
+
+def test_what_does_not_hold_in_between_is_named_by_its_place(client: Client) -> None:
+    client.verify(client.call())
+    between, last = client.call("c-2"), client.call("c-3")
+    with pytest.raises(NotVerifiedError, match=r"the receipt 2 between .* is of another workspace"):
+        client.verify(last, "c-3", (between,), workspace_id="w-2")

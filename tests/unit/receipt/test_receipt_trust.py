@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from workseal.errors import CannotCheckError, InvalidInputError, NotVerifiedErro
 from workseal.receipt.errors import PublicKeyError
 from workseal.receipt.keys import PublicKey
 from workseal.receipt.statement import Chain, HostIdentity, KeyRotationPredicate, NewKey
+from workseal.receipt.verifier import ReceiptVerifier
 from workseal.state import make_private_dir, socket_path, state_dir, workspace_key, write_private_file
-from workseal.trust import FileTrustStore, Pin, Position, TrustState
+from workseal.trust import FileTrustStore, MemoryTrustStore, Pin, Position, SqliteRecord, TrustState
 
 OLD, NEW, THIRD = Key().public, Key().public, Key().public
 
@@ -208,3 +210,54 @@ def test_a_file_that_cannot_be_replaced_keeps_its_content(tmp_path: Path) -> Non
     with pytest.raises(StoreError):
         write_private_file(target, b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["directory"]
+
+
+def test_keys_at_hand_make_a_store_in_memory() -> None:
+    store = MemoryTrustStore.of_pem(OLD.pem, NEW.pem.encode())
+    assert [store.state().find(key.key_id) for key in (OLD, NEW)] == [OLD, NEW]
+
+
+def test_text_that_is_no_key_makes_no_store() -> None:
+    with pytest.raises(PublicKeyError):
+        MemoryTrustStore.of_pem("no key")
+
+
+def test_a_key_is_pinned_in_the_file_for_the_named_workspace(tmp_path: Path) -> None:
+    assert FileTrustStore(tmp_path).pin(OLD.pem, workspace_id="w-1") == OLD
+    state = FileTrustStore(tmp_path).state()
+    assert [reason(state, OLD, at(1, workspace=name)) for name in ("w-1", "w-2")] == [
+        None,
+        "key-not-for-this",
+    ]
+
+
+@pytest.mark.parametrize("store", [FileTrustStore, SqliteRecord], ids=["pins", "record"])
+@pytest.mark.parametrize("directory", ["", 7, b"bytes", None], ids=["empty", "number", "bytes", "none"])
+def test_a_store_takes_the_path_of_a_directory_only(store: type, directory: object) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        store(directory)
+    assert refused.value.field == "state_dir"
+
+
+def test_the_state_directory_may_be_text(tmp_path: Path) -> None:
+    FileTrustStore(str(tmp_path)).pin(OLD.pem)
+    assert FileTrustStore(tmp_path).state().find(OLD.key_id) == OLD
+    assert SqliteRecord(str(tmp_path)).head("w-1") is None
+
+
+@pytest.mark.parametrize("trust", [OLD.pem, Path("host.pem"), OLD, None], ids=["pem", "path", "key", "none"])
+def test_a_verifier_without_a_trust_store_cannot_be_made(trust: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"MemoryTrustStore\.of_pem") as refused:
+        ReceiptVerifier(trust)
+    assert refused.value.field == "trust"
+
+
+def test_a_verifier_with_a_path_for_its_record_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="SqliteRecord"):
+        ReceiptVerifier(MemoryTrustStore(), record=tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["audit", "gap"])
+def test_a_receipt_as_text_is_refused(method: str) -> None:
+    with pytest.raises(InvalidInputError, match="envelope is a str: give the bytes"):
+        getattr(ReceiptVerifier(MemoryTrustStore()), method)("{}")

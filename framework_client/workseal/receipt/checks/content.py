@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Final
 
 from workseal.errors import CannotCheckError
 from workseal.receipt.checks.context import Context, NotAsked, fail
@@ -58,6 +59,15 @@ def _execution_policy(execution: Execution, policy: AcceptancePolicy, *, allow_o
         raise fail("policy", "survivors", f"{execution.survivors} processes of the tool could not be ended")
 
 
+_OTHER: Final = {
+    "session": "another session",
+    "call": "another call",
+    "tool": "another tool",
+    "arguments": "other arguments",
+    "idempotency-key": "another idempotency key",
+}
+
+
 def check_call(context: Context) -> str:
     """6. It answers this session's call of this tool with these arguments."""
     call, expected = context.execution().call, context.expectation
@@ -70,7 +80,7 @@ def check_call(context: Context) -> str:
     }
     for name, (found, wanted) in pairs.items():
         if wanted is not None and found != wanted:
-            raise fail("call", f"other-{name}", f"the receipt is of another {name}")
+            raise fail("call", f"other-{name}", f"the receipt is of {_OTHER[name]}")
     missing = [name for name, (_, wanted) in pairs.items() if wanted is None and name != "idempotency-key"]
     if missing:
         raise NotAsked(", ".join(missing))
@@ -117,7 +127,8 @@ def check_changes(context: Context) -> str:
         raise fail(
             "changes", "incomplete", f"not all {changes.total} changed paths are listed: fetch the full list"
         )
-    return f"{changes.total} changes" if changes.complete else f"{changes.total} changes, not all listed"
+    counted = "1 change" if changes.total == 1 else f"{changes.total} changes"
+    return counted if changes.complete else f"{counted}, not all listed"
 
 
 def check_result(context: Context) -> str:
