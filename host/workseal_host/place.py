@@ -104,6 +104,24 @@ def take_place(state: Path, root: WorkspaceRoot, *, socket_file: str | None = No
         raise ConfigError(f"cannot use {error.filename}: {error.strerror}; name another place") from error
 
 
+def planned_private_dirs(state: Path, real_path: bytes, socket_file: str | None = None) -> tuple[Path, ...]:
+    """Return what :meth:`Place.private_dirs` of a host would be; nothing is made or looked at.
+
+    Args:
+        state: the state directory.
+        real_path: the real path of the workspace.
+        socket_file: where the host would listen; None for the default.
+
+    Raises:
+        ConfigError: the socket's path is too long.
+    """
+    real_state = Path(os.path.realpath(state))
+    try:
+        return real_state, socket_path(real_state, real_path, socket_file).parent
+    except InvalidInputError as error:
+        raise ConfigError(str(error)) from error
+
+
 def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Place:
     _refuse_inside(state, root, "the state directory", "--state-dir")
     make_private_dir(state)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workseal.cli.output import print_error, print_lines
+from workseal.cli.output import error_words, print_error, print_lines
 from workseal.errors import InvalidInputError, StoreError
 from workseal.receipt.keys import PublicKey
 from workseal.state import state_dir
@@ -26,7 +26,7 @@ def add_parser(commands: _SubParsers) -> None:
     group = commands.add_parser("keys", help="pin the public keys of hosts")
     verbs = group.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--state-dir", help="where pins are kept")
+    common.add_argument("--state-dir", metavar="DIR", help="where pins are kept")
     common.add_argument("--json", action="store_true", help="print JSON")
 
     trust = verbs.add_parser("trust", parents=[common], help="pin a public key (PEM file, or - for stdin)")
@@ -89,7 +89,7 @@ def _store(options: argparse.Namespace) -> FileTrustStore:
 
 
 def _failed(error: Exception) -> int:
-    print_error(str(error))
+    print_error(error_words(error))
     return 2
 
 

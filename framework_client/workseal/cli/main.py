@@ -29,6 +29,22 @@ _HOST_PACKAGES: Final = frozenset(
         "xxhash",
     }
 )
+CLIENT_VERBS: Final = ("verify", "keys")
+#: Verbs that only the host has; known here so that a base installation can tell them from typing errors.
+HOST_VERBS: Final = (
+    "serve",
+    "run",
+    "exec",
+    "digest",
+    "manifest",
+    "diff",
+    "receipts",
+    "status",
+    "healthcheck",
+    "validate",
+    "completion",
+)
+HOST_KEY_COMMANDS: Final = ("show", "export", "rotate")
 _INSTALL: Final = "workseal: this needs the host: pip install 'workseal[host]'"
 
 
@@ -38,8 +54,11 @@ def client_parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="workseal",
-        description="Verify receipts and pin the keys of hosts. All other commands come with workseal[host].",
+        description="Verify receipts and pin the keys of hosts.",
+        epilog=f"With the host (pip install 'workseal[host]') also: {', '.join(HOST_VERBS)}, "
+        f"keys {'|'.join(HOST_KEY_COMMANDS)}.",
     )
+    parser.add_argument("--version", action="version", version=f"workseal, version {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     verify.add_parser(commands)
     keys.add_parser(commands)
@@ -67,13 +86,38 @@ def _run_host(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _HOST_PACKAGES:
             raise
-        if not arguments or arguments[0] in ("-h", "--help"):
-            client_parser().print_help(sys.stdout)
-            return 0
+        return _without_host(arguments)
+    return 0
+
+
+def _without_host(arguments: Sequence[str]) -> int:
+    """Answer a command line in a base installation: only what the host has needs the host."""
+    words = [word for word in arguments if not word.startswith("-")]
+    verb = words[0] if words else ""
+    if verb in HOST_VERBS or (verb == "keys" and len(words) > 1 and words[1] in HOST_KEY_COMMANDS):
         print(_INSTALL, file=sys.stderr)  # noqa: T201
         # Of these two, every code but one is a tool's own.
-        return EXIT_OUR_FAILURE if arguments[0] in ("run", "exec") else EXIT_USAGE
-    return 0
+        return EXIT_OUR_FAILURE if verb in ("run", "exec") else EXIT_USAGE
+    if not arguments:
+        client_parser().print_help(sys.stdout)
+        return EXIT_USAGE
+    if list(arguments) == ["keys"]:
+        return _run_client(["keys", "--help"])
+    if verb and verb not in CLIENT_VERBS:
+        client_parser().error(
+            f"no such command {verb!r}: there are {' and '.join(CLIENT_VERBS)}, "
+            f"and with the host (pip install 'workseal[host]') {', '.join(HOST_VERBS)}"
+        )
+    return _run_client(arguments)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - seldom asked for, slow
+
+    try:
+        return version("workseal")
+    except PackageNotFoundError:
+        return "0"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

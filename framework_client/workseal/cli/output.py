@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 
@@ -20,6 +21,14 @@ def print_lines(lines: Iterable[str]) -> None:
     """Print a result."""
     for line in lines:
         sys.stdout.write(safe(line) + "\n")
+
+
+def error_words(error: Exception) -> str:
+    """Return what a person needs to know of an error; of a system's, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return f"{where}cannot be read: {error.strerror}"
+    return str(error)
 
 
 def print_error(message: str) -> None:

@@ -39,8 +39,8 @@ def _call_lines(predicate: ToolExecutionPredicate) -> Iterator[str]:
     yield f"changes: {changes.created} created, {changes.modified} modified, {changes.deleted} deleted"
     yield from _path_lines(predicate)
     for violation in predicate.policy.violations:
-        restored = ", put back" if violation.path in predicate.policy.restored else ""
-        yield f"POLICY VIOLATION: {violation.rule} {violation.path or '.'}{restored}"
+        restored = " (it was put back)" if violation.path in predicate.policy.restored else ""
+        yield f"POLICY VIOLATION: {violation.path or '.'} breaks the rule {violation.rule}{restored}"
     if predicate.verification.status == "failed":
         yield f"READ-BACK FAILED: {predicate.verification.summary}"
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from workseal.calls import check_challenge
 from workseal.canonical import parse_json
+from workseal.cli.answers import Demand, Placed, links_of, shortcoming
 from workseal.cli.keys import read_public_key
-from workseal.cli.output import print_error, print_lines
+from workseal.cli.output import error_words, print_error, print_lines
 from workseal.cli.summary import summary_lines, summary_value
 from workseal.errors import InvalidInputError, NotVerifiedError, StoreError
 from workseal.receipt.envelope import MAX_ENVELOPE_BYTES, parse_envelope
 from workseal.receipt.keys import PublicKey
 from workseal.receipt.policy import AcceptancePolicy, Expectation
-from workseal.receipt.predicate import Isolation, KeyRotationPredicate
-from workseal.receipt.verifier import AuditReport, ReceiptVerifier
+from workseal.receipt.predicate import Isolation, KeyRotationPredicate, Outcome
+from workseal.receipt.verifier import AuditReport, CheckReport, CheckStatus, ReceiptVerifier
 from workseal.state import state_dir
 from workseal.trust import FileTrustStore, MemoryTrustStore, Pin, SqliteRecord, TrustState
 
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
 _VERIFIED, _NOT_VERIFIED, _UNREADABLE = 0, 1, 2
 _MAX_RING_BYTES: Final = 4 * 1024 * 1024
+#: Which option accepts what a check refused.
+_REMEDIES: Final = {
+    ("policy", "mode"): "--allow-observed accepts it",
+    ("policy", "unstable"): "--allow-unstable accepts it",
+}
 
 
 def add_parser(commands: _SubParsers) -> None:
@@ -47,21 +54,33 @@ def add_parser(commands: _SubParsers) -> None:
     parser.add_argument("--call", metavar="ID", help="the tool call id")
     parser.add_argument("--tool", metavar="NAME", help="the tool that was called")
     parser.add_argument("--arguments-digest", metavar="HEX", help="SHA-256 of RFC 8785 of the arguments")
-    parser.add_argument("--challenge", metavar="C", help="the challenge of the call")
+    parser.add_argument("--challenge", type=_challenge, metavar="C", help="the challenge of the call")
     parser.add_argument("--workspace", metavar="ID", help="the workspace id")
     parser.add_argument("--chain", metavar="ID", help="the chain id")
     parser.add_argument("--before", metavar="DIGEST", help="the workspace digest before the call")
     parser.add_argument("--max-age", type=_seconds, metavar="SECONDS", help="oldest acceptable receipt")
     parser.add_argument("--result", metavar="FILE", help="the result that came with the receipt")
     parser.add_argument(
-        "--record", action="store_true", help="compare with what was verified on this machine"
+        "--record",
+        action="store_true",
+        help="compare with what the client library verified and recorded on this machine; "
+        "verify itself records nothing",
     )
     parser.add_argument("--allow-observed", action="store_true", help="accept what somebody else ran")
     parser.add_argument(
         "--allow-unstable", action="store_true", help="accept files that would not hold still"
     )
     parser.add_argument("--require-isolation", action="store_true", help="refuse isolation none")
-    parser.add_argument("--state-dir", help="where pins are kept")
+    parser.add_argument(
+        "--outcome", choices=[str(item) for item in Outcome], metavar="O", help="only this outcome"
+    )
+    parser.add_argument(
+        "--require-success",
+        action="store_true",
+        help="refuse what is verified but no success: another outcome, another exit code than 0, a signal, "
+        "time-out or cancellation, a policy violation that was not put back, a failed read-back",
+    )
+    parser.add_argument("--state-dir", metavar="DIR", help="where pins are kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each file")
     parser.set_defaults(run=run)
 
@@ -74,6 +93,15 @@ def _seconds(text: str) -> float:
     if not seconds >= 0:  # NaN too
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 on")
     return seconds
+
+
+def _challenge(text: str) -> str:
+    try:
+        return check_challenge(text)
+    except InvalidInputError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no challenge: give the 43 characters of 32 bytes in base64url without padding"
+        ) from None
 
 
 def run_verify(arguments: Sequence[str]) -> int:
@@ -101,22 +129,60 @@ def run(options: argparse.Namespace) -> int:
         expectation = _expectation(options)
         result = _read(options.result, limit=-1) if options.result is not None else None
     except (OSError, InvalidInputError, StoreError) as error:
-        print_error(str(error))
+        print_error(error_words(error))
         return _UNREADABLE
     verifier = ReceiptVerifier(trust, _policy(options), SqliteRecord(state))
-    worst = _VERIFIED
+    demand, worst = _demand(options), _VERIFIED
+    placed: list[Placed] = []
     for name in options.files:
         try:
             data = _read(name, limit=MAX_ENVELOPE_BYTES + 1)
             report = verifier.audit(data, expectation, result=result, with_record=options.record)
         except (OSError, StoreError) as error:
-            print_error(f"{name}: {error}")
+            words = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error
+            print_error(f"{name}: {words}")
             worst = max(worst, _UNREADABLE)
             continue
         _follow(trust, report)
-        _show(options, name, report, _note(report, data, state))
-        worst = max(worst, _VERIFIED if report.verified else _NOT_VERIFIED)
-    return worst
+        lacking = None
+        if report.statement is not None:
+            placed.append(Placed(report.statement, report.payload_digest))
+            lacking = shortcoming(report.statement, demand)
+        _show(options, name, report, _note(report, data, state), lacking)
+        good = report.verified and lacking is None
+        worst = max(worst, _VERIFIED if good else _NOT_VERIFIED)
+    return max(worst, _show_links(placed, as_json=options.json))
+
+
+def _demand(options: argparse.Namespace) -> Demand:
+    named = (options.session, options.call, options.tool, options.arguments_digest, options.challenge)
+    return Demand(
+        outcome=Outcome(options.outcome) if options.outcome else None,
+        success=options.require_success,
+        of_a_call=any(value is not None for value in named),
+    )
+
+
+def _show_links(placed: Sequence[Placed], *, as_json: bool) -> int:
+    """Say how the files hang together: in words, on stderr where stdout is one object for each file.
+
+    Returns:
+        The exit code.
+    """
+    code = _VERIFIED
+    for links in links_of(placed):
+        words = [f"chain {links.chain_id}: NOT LINKED: {text}" for text in links.broken]
+        words += [f"chain {links.chain_id}: note: {text}" for text in links.gaps]
+        if not words:
+            words = [f"chain {links.chain_id}: linked, each receipt names the one before it"]
+        if links.broken:
+            code = _NOT_VERIFIED
+        if not as_json:
+            print_lines(words)
+        elif links.broken or links.gaps:
+            for text in words:
+                print_error(text)
+    return code
 
 
 def _trust_of(keys: Sequence[PublicKey]) -> TrustState:
@@ -149,7 +215,9 @@ def _digest(text: str | None) -> str | None:
         return None
     digest = text.removeprefix("sha256:")
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise InvalidInputError(f"{text!r} is no digest: give sha256: and 64 lower-case hex digits")
+        raise InvalidInputError(
+            f"{text!r} is no digest: give 64 lower-case hex digits, with or without sha256: before them"
+        )
     return digest
 
 
@@ -196,31 +264,50 @@ def _ring_keys(state: Path) -> list[PublicKey]:
         return []
 
 
-def _show(options: argparse.Namespace, name: str, report: AuditReport, note: str | None) -> None:
+def _show(
+    options: argparse.Namespace, name: str, report: AuditReport, note: str | None, lacking: str | None
+) -> None:
     error = report.error
     if options.json:
-        print_lines([json.dumps(_value(name, report, note), sort_keys=True)])
+        print_lines([json.dumps(_value(name, report, note, lacking), sort_keys=True)])
         return
-    if error is None:
-        print_lines([f"{name}: verified"])
-    else:
-        print_lines([f"{name}: NOT VERIFIED: {note or error} [{error.check}/{error.reason}]"])
+    if error is not None:
+        print_lines([f"{name}: NOT VERIFIED: {note or _message(error)} [{error.check}/{error.reason}]"])
         if note is not None:
             print_lines([f"  {error}"])
-    print_lines(f"  {check.status:<8} {check.name:<10} {check.detail}" for check in report.checks)
+    elif lacking is not None:
+        print_lines([f"{name}: verified, but NOT WHAT WAS ASKED FOR: {lacking}"])
+    else:
+        print_lines([f"{name}: verified"])
+    print_lines(_check_lines(report.checks))
     if report.statement is not None:
         print_lines(f"  {line}" for line in summary_lines(report.statement))
 
 
-def _value(name: str, report: AuditReport, note: str | None) -> dict[str, Any]:
+def _message(error: NotVerifiedError) -> str:
+    remedy = _REMEDIES.get((error.check, error.reason))
+    return f"{error}; {remedy}" if remedy else str(error)
+
+
+def _check_lines(checks: Sequence[CheckReport]) -> Iterator[str]:
+    for check in checks:
+        if check.status is not CheckStatus.NOT_RUN:
+            yield f"  {check.status:<8} {check.name:<10} {check.detail}"
+    left = [check.name for check in checks if check.status is CheckStatus.NOT_RUN]
+    if left:
+        yield f"  {CheckStatus.NOT_RUN:<8} {', '.join(left)}: an earlier check did not hold"
+
+
+def _value(name: str, report: AuditReport, note: str | None, lacking: str | None) -> dict[str, Any]:
     error = report.error
     return {
         "file": name,
         "verified": report.verified,
         "check": error.check if error else None,
         "reason": error.reason if error else None,
-        "message": str(error) if error else None,
+        "message": _message(error) if error else None,
         "note": note,
+        "shortcoming": lacking,
         "key_id": report.key_id or None,
         "payload_digest": report.payload_digest or None,
         "checks": [

@@ -59,6 +59,14 @@ def _refusal(reason: str, message: str) -> NotVerifiedError:
     return NotVerifiedError(message, check=_CHECK, reason=reason)
 
 
+def _fits(pin: Pin, position: Position) -> bool:
+    return (
+        pin.workspace_id in (None, position.workspace_id)
+        and pin.chain_id in (None, position.chain_id)
+        and position.sequence >= pin.valid_from
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TrustState:
     """All pins and limits."""
@@ -90,35 +98,47 @@ class TrustState:
             NotVerifiedError: reasons ``key-revoked``, ``key-rotated``, ``key-not-for-this``.
         """
         self.find(key_id)
+        limit = self._limit(key_id, position)
+        if limit is not None:
+            raise _refusal(
+                f"key-{limit.why}", f"the key {key_id} is {limit.why} from {limit.from_sequence} on"
+            )
+        if not self._descends_from_the_user(key_id, position):
+            raise _refusal(
+                "key-not-for-this",
+                f"the key {key_id} is pinned, but not for this workspace, chain and sequence",
+            )
+
+    def _limit(self, key_id: str, position: Position) -> Limit | None:
         for limit in self.limits:
             if (
                 limit.key_id == key_id
                 and limit.chain_id in (None, position.chain_id)
                 and position.sequence >= limit.from_sequence
             ):
-                raise _refusal(
-                    f"key-{limit.why}", f"the key {key_id} is {limit.why} from {limit.from_sequence} on"
-                )
-        if not any(self._covers(pin, position) for pin in self.pins if pin.public.key_id == key_id):
-            raise _refusal(
-                "key-not-for-this",
-                f"the key {key_id} is pinned, but not for this workspace, chain and sequence",
-            )
+                return limit
+        return None
 
-    def _covers(self, pin: Pin, position: Position) -> bool:
-        fits = (
-            pin.workspace_id in (None, position.workspace_id)
-            and pin.chain_id in (None, position.chain_id)
-            and position.sequence >= pin.valid_from
-        )
-        if not fits or pin.named_by is None:
-            return fits
-        # A key that was named by a key which was revoked before it did so is not trusted either.
-        try:
-            self.require_valid(pin.named_by, replace(position, sequence=pin.valid_from - 1))
-        except NotVerifiedError:
-            return False
-        return True
+    def _descends_from_the_user(self, key_id: str, position: Position) -> bool:
+        """Say whether pins lead from a key at a position back to one that the user pinned.
+
+        A key that was named by a key which was revoked before it did so is not trusted either.
+        """
+        # A list and no recursion: how often a key was rotated is for the host to decide.
+        waiting, seen = [(key_id, position.sequence)], set[tuple[str, int]]()
+        while waiting:
+            place = waiting.pop()
+            at = replace(position, sequence=place[1])
+            if place in seen or self._limit(place[0], at) is not None:
+                continue
+            seen.add(place)
+            for pin in self.pins:
+                if pin.public.key_id != place[0] or not _fits(pin, at):
+                    continue
+                if pin.named_by is None:
+                    return True
+                waiting.append((pin.named_by, pin.valid_from - 1))
+        return False
 
     def pinned(self, pin: Pin) -> TrustState:
         """Return the state with one more pin."""

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import click
 
 from workseal.cli.output import safe
-from workseal.errors import WorksealError
+from workseal.errors import HostUnreachableError, WorksealError
 from workseal_host.cli.codes import (
     INTERRUPTED,
     OUR_FAILURE,
@@ -47,6 +47,13 @@ def fail(message: str, code: int) -> NoReturn:
     """Say why, and leave with a code."""
     say(message)
     sys.exit(code)
+
+
+def words_of(error: WorksealError) -> str:
+    """Return the message of an error; of a broken connection without what gRPC calls it."""
+    if isinstance(error, HostUnreachableError) and error.code:
+        return "the host does not answer any more; see `workseal healthcheck`"
+    return str(error)
 
 
 def guarded(verb: str, command: Callable[[], object]) -> int:
@@ -96,6 +103,10 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
         case click.Abort():
             say("interrupted")
             return INTERRUPTED
+        case click.UsageError() if _is_bare(error):
+            # The words of this error are the help that was asked for without saying so.
+            click.echo(error.format_message())
+            return error.exit_code
         case click.UsageError():
             _show_usage(error)
             say(error.format_message())
@@ -110,7 +121,7 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
             say(f"{error.key}: {error}")
             return exit_code(error)
         case WorksealError():
-            say(str(error))
+            say(words_of(error))
             return exit_code(error)
         case OSError():
             drop_stdout()
@@ -123,6 +134,11 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 - one row per kind of err
         f"that {_TRACEBACK_VARIABLE}=1 adds"
     )
     return USAGE
+
+
+def _is_bare(error: click.UsageError) -> bool:
+    # By name: click 8.1 has no such error, and prints the help itself.
+    return type(error).__name__ == "NoArgsIsHelpError"
 
 
 def _show_usage(error: click.UsageError) -> None:

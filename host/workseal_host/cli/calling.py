@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from workseal.calls import Precondition, ToolCall
 from workseal.client import HostClient
 from workseal.errors import HostError as AnsweredError
-from workseal.errors import InvalidInputError
+from workseal.errors import HostUnreachableError, InvalidInputError
 from workseal.paths import unescape_path
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostInfo, HostResult, Selector
-from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.boundary import fail, say, words_of
 from workseal_host.cli.cautions import cautions_of
 from workseal_host.cli.codes import OUR_FAILURE
 from workseal_host.cli.connect import client_of
 from workseal_host.cli.locate import Located
 from workseal_host.cli.progress import Waiting
 from workseal_host.cli.trusted import accept
+
+_UNKNOWN_TOOL: Final = "unknown-tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +62,29 @@ async def execute(
     async with client_of(located) as client:
         info = await client.host_info()
         asking = asyncio.ensure_future(client.execute(call, precondition=precondition, timeout_s=timeout_s))
-        with Waiting(f"{call.tool} runs on the host") as waiting:
-            result = await _interruptible(client, call, asking, waiting)
+        try:
+            with Waiting(f"{call.tool} runs on the host") as waiting:
+                result = await _interruptible(client, call, asking, waiting)
+        except HostUnreachableError:
+            fail(how_to_ask_again(call), OUR_FAILURE)
     predicate = accept(state, info.workspace_id, call, result)
     for caution in cautions_of(predicate):
         say(caution)
     if predicate.outcome != "completed":
-        say(f"{predicate.outcome}: {predicate.reason}")
+        hint = "; see `workseal status` for its tools" if predicate.reason.startswith(_UNKNOWN_TOOL) else ""
+        say(f"{predicate.outcome}: {predicate.reason}{hint}")
     return Answered(predicate, result, _root(info))
+
+
+def how_to_ask_again(call: ToolCall) -> str:
+    """Return what to say where the host went away: with the same ids the call is the same one."""
+    again = ["--session", call.session_id, "--call", call.tool_call_id]
+    if call.challenge is not None:
+        again.append(f"--challenge={call.challenge}")  # it may begin with a dash
+    return (
+        "the connection to the host broke, and whether the tool ran is not known. When the host is back, "
+        f"the same command with {shlex.join(again)} gives the outcome of this call; it runs at most once"
+    )
 
 
 def _root(info: HostInfo) -> bytes:
@@ -107,4 +126,4 @@ async def _cancel(client: HostClient, call: ToolCall) -> None:
     try:
         await client.cancel(Selector(idempotency_key=await client.idempotency_key(call)))
     except AnsweredError as error:
-        say(f"the host could not be asked: {error}")
+        say(f"the host could not be asked: {words_of(error)}")

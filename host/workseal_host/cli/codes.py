@@ -11,6 +11,7 @@ from typing import Final
 
 from workseal.errors import HostError as AnsweredError
 from workseal.errors import HostUnreachableError, NotVerifiedError, WorksealError
+from workseal_host.errors import NotFoundError
 
 NEGATIVE: Final = 1
 USAGE: Final = 2
@@ -29,7 +30,7 @@ def exit_code(error: WorksealError) -> int:
     """Return the exit code that an error stands for."""
     if isinstance(error, HostUnreachableError):
         return UNREACHABLE
-    if isinstance(error, NotVerifiedError | AnsweredError):
+    if isinstance(error, NotVerifiedError | AnsweredError | NotFoundError):
         return NEGATIVE
     return USAGE
 

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from workseal.calls import check_challenge
+from workseal.errors import InvalidInputError
 from workseal.state import state_dir
 
 _MAX_SECONDS: Final = 24 * 3600.0
@@ -70,6 +72,29 @@ def timeout_option(default: str) -> Callable[[_Command], _Command]:
         metavar="S",
         help=f"End it after this many seconds.  [default: {default}]",
     )
+
+
+def challenge_option(default: str) -> Callable[[_Command], _Command]:
+    """Add ``--challenge``.
+
+    Args:
+        default: what holds without it, in words.
+    """
+    return click.option(
+        "--challenge",
+        callback=_checked_challenge,
+        metavar="C",
+        help=f"32 random bytes in base64url, bound into the receipt.  [default: {default}]",
+    )
+
+
+def _checked_challenge(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return value if value is None else check_challenge(value)
+    except InvalidInputError:
+        raise click.BadParameter(
+            "a challenge is 32 random bytes in base64url without padding: 43 characters"
+        ) from None
 
 
 def _checked_seconds(

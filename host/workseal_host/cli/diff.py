@@ -64,7 +64,7 @@ def diff_command(
         for change in changes:
             click.echo(f"{change.kind}\t{escape_path(change.path)}")
     if old.policy_digest != new.policy_digest:
-        click.echo("workseal: the two sides go by different ignore rules", err=True)
+        click.echo("workseal: warning: the two sides go by different ignore rules", err=True)
     unsettled = False
     for header in (old, new):
         warn_unsettled(header.unreadable, header.unstable)

@@ -15,7 +15,7 @@ from workseal.canonical import parse_json
 from workseal.errors import InvalidInputError, StoreError
 from workseal_host.cli.boundary import drop_stdout, say
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
-from workseal_host.cli.common import echo_json, host_options, json_option, timeout_option
+from workseal_host.cli.common import challenge_option, echo_json, host_options, json_option, timeout_option
 from workseal_host.cli.locate import locate
 from workseal_host.cli.output_file import OutputFile
 from workseal_host.requests import MAX_ARGUMENTS_BYTES
@@ -38,7 +38,7 @@ _DIGEST_PREFIX: Final = "sha256:"
 )
 @click.option("--session", default="cli", show_default=True, metavar="S", help="Session id in the receipt.")
 @click.option("--call", "call_id", metavar="C", help="Call id in the receipt.  [default: random]")
-@click.option("--challenge", metavar="C", help="32 random bytes in base64url.  [default: new ones]")
+@challenge_option("a new one")
 @click.option(
     "--expect",
     metavar="DIGEST",
@@ -126,7 +126,7 @@ def _keep(target: OutputFile, result: HostResult, root: bytes, code: int) -> int
         say(f"{error}; `workseal receipts show {result.sequence} --output FILE` has the receipt")
         return OUR_FAILURE
     if root and target.lies_inside(root):
-        say(f"{target.path} lies in the workspace: the next receipt lists it as an outside change")
+        say(f"warning: {target.path} lies in the workspace: the next receipt lists it as an outside change")
     return code
 
 

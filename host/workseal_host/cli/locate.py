@@ -49,21 +49,23 @@ class NotServingError(HostUnreachableError):
     """Somebody holds the workspace without serving it: a `workseal run`, or a host that is starting."""
 
 
+class NoHostError(HostUnreachableError):
+    """Nobody holds the directory, or one above it."""
+
+
 def locate(state: Path, workspace: Path, socket_file: str | None = None) -> Located:
     """Find the host of a directory: by its socket, or the one that serves it or a directory above it.
 
     Raises:
         NotServingError: its workspace is held, but not served.
-        HostUnreachableError: no host serves it.
+        NoHostError: no host serves it.
     """
     if socket_file:
         return Located(None, Path(socket_file).absolute(), state / "token")
     found = locate_held(state, workspace)
     if found is None:
         here = os.path.realpath(workspace)
-        raise HostUnreachableError(
-            f"no host serves {here}; start one with `workseal serve --workspace {here}`"
-        )
+        raise NoHostError(f"no host serves {here}; start one with `workseal serve --workspace {here}`")
     return found
 
 

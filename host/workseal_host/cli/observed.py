@@ -16,7 +16,7 @@ from workseal.client import HostClient
 from workseal.errors import HostError as AnsweredError
 from workseal.receipt.predicate import ToolExecutionPredicate
 from workseal.results import HostResult
-from workseal_host.cli.boundary import fail, say
+from workseal_host.cli.boundary import fail, say, words_of
 from workseal_host.cli.cautions import cautions_of
 from workseal_host.cli.codes import OUR_FAILURE, tool_exit_code
 from workseal_host.cli.connect import client_of
@@ -126,7 +126,7 @@ class _Here:
         code, notes = OUR_FAILURE, tuple[str, ...]()
         if ran is not None:
             code = tool_exit_code(code=ran.exit_code, signal=ran.signal, timed_out=ran.timed_out)
-            notes = notes_of(ran.result, ran.exit_code, ran.signal)
+            notes = notes_of(ran.result, ran.exit_code, ran.signal, program=self._order.argv[0])
             if ran.survivors:
                 outcome, reason = "inDoubt", "processes of the command could not be ended"
         return Ended(
@@ -152,7 +152,7 @@ async def _observe(here: _Here, client: HostClient, call: ToolCall) -> tuple[str
             workspace_id = await client.workspace_id()
             observation = await client.begin_observation(call, ttl_s=_TTL_S)
     except AnsweredError as error:
-        fail(f"nothing ran: {error}", OUR_FAILURE)
+        fail(f"nothing ran: {words_of(error)}", OUR_FAILURE)
     if observation.outcome is not None:
         return workspace_id, observation.outcome
     if here.patience.interrupted:
@@ -187,7 +187,7 @@ async def _tell(client: HostClient, execution_id: str, ran: ToolResult) -> HostR
     except AnsweredError as error:
         how = f"signal {ran.signal}" if ran.signal is not None else f"code {ran.exit_code}"
         fail(
-            f"the command ran and ended with {how}, but there is no receipt: {error}. "
+            f"the command ran and ended with {how}, but there is no receipt: {words_of(error)}. "
             "A host that starts again closes the call as in doubt; see `workseal receipts list`",
             OUR_FAILURE,
         )

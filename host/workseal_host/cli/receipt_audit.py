@@ -27,6 +27,12 @@ _COUNTS: Final = ("created", "modified", "deleted")
 _IDS: Final = ("session_id", "tool_call_id")
 _COLUMNS: Final = ("sequence", "tool", "outcome", "exit_code", *_COUNTS, *_IDS, "verified")
 
+_CHANGES: Final = "changes"
+#: The same for a person, in 80 columns.
+_SHOWN: Final = ("sequence", "tool", "outcome", "exit_code", _CHANGES, *_IDS, "verified")
+_WHOLE: Final = frozenset({"sequence", "outcome", "exit_code", _CHANGES})
+_HEADINGS: Final = {"sequence": "#", "exit_code": "exit", "session_id": "session", "tool_call_id": "call"}
+
 
 @dataclass(frozen=True, slots=True)
 class Audited:
@@ -160,9 +166,8 @@ def print_receipt(audited: Audited) -> None:
 
 def print_table(rows: Sequence[dict[str, Any]]) -> None:
     """Print rows: a table for a person, tab-separated lines for a program."""
-    table = [[_cell(row, name) for name in _COLUMNS] for row in rows]
     if not sys.stdout.isatty():
-        for cells in (_COLUMNS, *table):
+        for cells in (_COLUMNS, *([_cell(row, name) for name in _COLUMNS] for row in rows)):
             click.echo("\t".join(cells))
         return
     from rich.console import Console  # noqa: PLC0415 - only for a person
@@ -170,12 +175,19 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     shown = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
-        shown.add_column(name.replace("_", " "))
-    for cells in table:
+    for name in _SHOWN:
+        # What is short and says most stays whole; ids fold where the terminal is narrow.
+        shown.add_column(_HEADINGS.get(name, name), no_wrap=name in _WHOLE, overflow="fold")
+    for row in rows:
         # As Text: an id must not be read as markup.
-        shown.add_row(*(Text(cell) for cell in cells))
+        shown.add_row(*(Text(_changes(row) if name == _CHANGES else _cell(row, name)) for name in _SHOWN))
     Console(highlight=False).print(shown)
+
+
+def _changes(row: dict[str, Any]) -> str:
+    if "created" not in row:
+        return ""
+    return f"+{row['created']} ~{row['modified']} -{row['deleted']}"
 
 
 def _cell(row: dict[str, Any], name: str) -> str:

@@ -6,6 +6,7 @@ lock, and changes nothing: receipts can be audited when the host is gone for goo
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from workseal.errors import HostUnreachableError
-from workseal_host.cli.locate import ledger_directory, locate
+from workseal_host.cli.locate import NoHostError, ledger_directory, locate
 from workseal_host.errors import NotFoundError
 
 
@@ -58,6 +59,10 @@ class ReceiptSource(Protocol):
         """Return the full change list of a receipt, whose hex SHA-256 must be ``digest``."""
 
 
+def _absolute(workspace: Path) -> str:
+    return os.path.realpath(workspace)
+
+
 @asynccontextmanager
 async def open_source(state: Path, workspace: Path, socket_file: str | None) -> AsyncIterator[ReceiptSource]:
     """Open the receipts of a workspace.
@@ -68,14 +73,17 @@ async def open_source(state: Path, workspace: Path, socket_file: str | None) -> 
         socket_file: a host's socket; None to look for the host, and else for the ledger.
 
     Raises:
-        HostUnreachableError: there is neither a host nor a ledger.
+        NotFoundError: there is neither a host nor a ledger.
+        HostUnreachableError: there is no ledger, and what should be a host does not answer.
     """
     try:
         located = locate(state, workspace, socket_file)
         located.check()
-    except HostUnreachableError:
+    except HostUnreachableError as error:
         directory = None if socket_file else ledger_directory(state, workspace)
         if directory is None:
+            if isinstance(error, NoHostError):
+                raise NotFoundError(f"there are no receipts of {_absolute(workspace)}") from error
             raise
         from workseal_host.cli.ledger_source import open_ledger  # noqa: PLC0415 - only where it is needed
 

@@ -15,7 +15,7 @@ import click
 from workseal.errors import InvalidInputError, StoreError
 from workseal_host.cli.boundary import fail, say
 from workseal_host.cli.codes import OUR_FAILURE
-from workseal_host.cli.common import socket_option, state_option, timeout_option
+from workseal_host.cli.common import challenge_option, socket_option, state_option, timeout_option
 from workseal_host.cli.locate import locate_held
 from workseal_host.cli.output_file import OutputFile
 
@@ -45,7 +45,7 @@ _HINT: Final = (
     metavar="FILE",
     help="Write the receipt here.",
 )
-@click.option("--challenge", metavar="C", help="32 random bytes in base64url, bound into the receipt.")
+@challenge_option("none")
 @timeout_option("never")
 @click.option(
     "--isolation", type=click.Choice(["auto", "bubblewrap", "none"]), help="In place of the configured one."
@@ -114,12 +114,12 @@ def _order(
     timeout_s: float | None,
     isolation: IsolationMode | None,
 ) -> Order:
+    from workseal_host.cli.plain_logs import configure_plain_logs  # noqa: PLC0415
     from workseal_host.cli.running import Order  # noqa: PLC0415 - after what can be refused cheaply
     from workseal_host.config import load_config  # noqa: PLC0415
-    from workseal_host.logs import configure_logs  # noqa: PLC0415
     from workseal_host.requests import CallRef  # noqa: PLC0415
 
-    configure_logs()
+    configure_plain_logs()
     config = load_config(workspace=str(workspace))
     if isolation is not None:
         config = replace(config, isolation=isolation)
@@ -137,7 +137,7 @@ def _keep(target: OutputFile, ended: Ended) -> None:
             OUR_FAILURE,
         )
     if target.lies_inside(ended.root):
-        say(f"{target.path} lies in the workspace: the next receipt lists it as an outside change")
+        say(f"warning: {target.path} lies in the workspace: the next receipt lists it as an outside change")
 
 
 def _exit_code(ended: Ended, state: Path) -> int:
@@ -154,4 +154,4 @@ def _hint_once(state: Path) -> None:
     """Tell a person whose command failed, the first time, what isolation may have to do with it."""
     with suppress(OSError):
         (state / "hint-isolation").touch(mode=0o600, exist_ok=False)
-        say(_HINT)
+        say(f"hint: {_HINT}")

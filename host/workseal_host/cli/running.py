@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from workseal.receipt.envelope import parse_envelope
 from workseal.receipt.predicate import ToolExecutionPredicate
@@ -27,6 +27,8 @@ from workseal_host.execution.result_text import signal_name
 from workseal_host.execution.tool import ToolContext, ToolResult
 from workseal_host.execution.tools.run import RUN_TOOL, RunTool
 from workseal_host.requests import CallRef, CallRequest
+
+_NOT_STARTED: Final = "not started: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ async def run_here(order: Order, socket_file: str | None) -> Ended:
             outcome = await _through_pipeline(engine, order)
         finally:
             await engine.close()
-    return _ended(outcome, engine)
+    return _ended(outcome, engine, order.argv[0])
 
 
 def _leave(waiting: Waiting) -> None:
@@ -139,7 +141,7 @@ async def _through_pipeline(engine: Engine, order: Order) -> Outcome:
     return await found.finished if isinstance(found, LiveExecution) else found
 
 
-def _ended(outcome: Outcome, engine: Engine) -> Ended:
+def _ended(outcome: Outcome, engine: Engine, program: str) -> Ended:
     envelope = outcome.receipt.envelope
     predicate = parse_statement(parse_envelope(envelope).payload).predicate
     if not isinstance(predicate, ToolExecutionPredicate):
@@ -147,7 +149,7 @@ def _ended(outcome: Outcome, engine: Engine) -> Ended:
     execution = predicate.execution
     code, notes = OUR_FAILURE, tuple[str, ...]()
     if execution is not None:
-        notes = notes_of(outcome.output.result, execution.exit_code, execution.signal)
+        notes = notes_of(outcome.output.result, execution.exit_code, execution.signal, program=program)
         code = tool_exit_code(
             code=execution.exit_code, signal=execution.signal, timed_out=execution.timed_out
         )
@@ -163,9 +165,11 @@ def _ended(outcome: Outcome, engine: Engine) -> Ended:
     )
 
 
-def notes_of(result: bytes, exit_code: int | None, signal: int | None) -> tuple[str, ...]:
+def notes_of(result: bytes, exit_code: int | None, signal: int | None, *, program: str) -> tuple[str, ...]:
     """Return the status lines of a command, without those that the exit code already says."""
     said = {f"[exit code {exit_code}]", f"[ended by {signal_name(signal)}]" if signal is not None else ""}
     return tuple(
-        line.strip("[]") for line in result.decode("utf-8", "replace").splitlines() if line not in said
+        line.strip("[]").replace(_NOT_STARTED, f"{_NOT_STARTED}{program}: ", 1)
+        for line in result.decode("utf-8", "replace").splitlines()
+        if line not in said
     )

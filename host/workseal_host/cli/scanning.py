@@ -157,4 +157,4 @@ def warn_unsettled(unreadable: tuple[bytes, ...], unstable: tuple[bytes, ...]) -
     """Say on stderr which paths leave the answer uncertain."""
     for words, paths in (("could not be read", unreadable), ("would not hold still", unstable)):
         for path in paths:
-            click.echo(f"workseal: {escape_path(path)} {words}", err=True)
+            click.echo(f"workseal: warning: {escape_path(path)} {words}", err=True)

@@ -30,7 +30,9 @@ def status_lines(outcome: ProcessOutcome, *, timeout_s: float) -> list[str]:
     if outcome.exit_code:
         lines.append(f"[exit code {outcome.exit_code}]")
     if outcome.leftover_processes:
-        lines.append(f"[{outcome.leftover_processes} background process(es) still ran and were ended]")
+        one = outcome.leftover_processes == 1
+        still = "process still ran and was" if one else "processes still ran and were"
+        lines.append(f"[{outcome.leftover_processes} background {still} ended]")
     if outcome.survivors:
         lines.append("[something that it started may still be running]")
     return lines

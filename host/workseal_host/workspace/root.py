@@ -50,7 +50,11 @@ class WorkspaceRoot:
         Raises:
             WorkspaceError: there is no such directory, or it may not be read.
         """
-        real = os.path.realpath(os.fsencode(path))
+        given = os.fsencode(path)
+        if not given:
+            # realpath would make it the current directory: the digest of an unset variable is no digest.
+            raise WorkspaceError("the workspace's name is empty; name a directory")
+        real = os.path.realpath(given)
         try:
             fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from support.environment import unmeasured
 from workseal.cli.keys import run_keys
-from workseal.cli.main import KEY_COMMANDS
+from workseal.cli.main import CLIENT_VERBS, HOST_KEY_COMMANDS, HOST_VERBS, KEY_COMMANDS
 from workseal_host.cli.app import VERBS, app
+from workseal_host.cli.keys import keys_group
 
 NO_FILE = "no file, the defaults: good, "
 
@@ -110,8 +111,7 @@ def test_the_client_knows_the_key_commands_by_heart() -> None:
     [
         pytest.param(["status"], id="status"),
         pytest.param(["healthcheck"], id="healthcheck"),
-        pytest.param(["receipts", "list"], id="receipts-list"),
-        pytest.param(["receipts", "show", "1"], id="receipts-show"),
+        pytest.param(["receipts", "list", "--socket", "nobody.sock"], id="receipts-of-a-named-socket"),
         pytest.param(["status", "--socket", "nobody.sock"], id="named-socket"),
     ],
 )
@@ -120,6 +120,47 @@ def test_without_a_host_the_code_is_3(arguments: list[str], state: Path, tmp_pat
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert "workseal serve" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "1"]], ids=" ".join)
+def test_where_nothing_ever_ran_there_are_no_receipts(
+    arguments: list[str], state: Path, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(app, ["receipts", *arguments, "-C", str(tmp_path)])
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"workseal: there are no receipts of {tmp_path.resolve()}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["keys"], ["receipts"]], ids=lambda words: " ".join(words) or "none"
+)
+def test_without_a_verb_the_help_is_printed(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code in (0, 2)
+    assert result.stdout.startswith("Usage: ")
+    assert "\nCommands:\n" in result.stdout
+    assert "\\x0a" not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(["run", "--challenge", "abc", "--", "true"], id="run"),
+        pytest.param(["exec", "--challenge", "abc", "bash"], id="exec"),
+    ],
+)
+def test_a_bad_challenge_is_explained_without_python(verb: list[str], state: Path) -> None:
+    result = CliRunner().invoke(app, verb)
+
+    assert "43 characters" in result.stderr
+    assert "()" not in result.stderr
+
+
+def test_the_client_knows_the_verbs_of_the_host() -> None:
+    assert set(HOST_VERBS) | set(CLIENT_VERBS) == set(VERBS)
+    assert set(HOST_KEY_COMMANDS) | KEY_COMMANDS == set(keys_group.commands)
 
 
 def test_exec_without_a_host_is_125(state: Path, tmp_path: Path) -> None:
@@ -207,6 +248,29 @@ def test_validate_refuses_a_file_in_the_workspace(state: Path, tmp_path: Path) -
 
     assert result.exit_code == 2
     assert "lies in the workspace" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "writable",
+    [pytest.param("outer/state/inside", id="in-the-state"), pytest.param("outer", id="around-the-state")],
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_validate_refuses_a_writable_path_that_serve_would_refuse(
+    state: Path, tmp_path: Path, writable: str, as_json: bool
+) -> None:
+    (tmp_path / "outer" / "state" / "inside").mkdir(parents=True)
+    file = tmp_path / "workseal.toml"
+    file.write_text(f'isolation = "none"\nwritable_paths = ["{tmp_path / writable}"]\n')
+    before = sorted(tmp_path.rglob("*"))
+    options = ["--state-dir", str(tmp_path / "outer" / "state"), *(["--json"] if as_json else [])]
+
+    result = CliRunner().invoke(app, ["validate", str(file), *options])
+
+    assert result.exit_code == 2
+    assert "own directory" in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    if as_json:
+        assert json.loads(result.stdout)["valid"] is False
 
 
 def test_validate_takes_the_file_that_the_environment_names(

@@ -135,7 +135,8 @@ WANTED = {
 def test_what_is_expected_is_compared(run: Run, files: Files, option: str) -> None:
     receipt = files.write("r.json", files.ledger.add())
     assert run("verify", receipt, "--key", files.key, option, WANTED[option]).code == 0
-    answer = run("verify", receipt, "--key", files.key, option, "other")
+    other = "B" * 42 + "A" if option == "--challenge" else "other"
+    answer = run("verify", receipt, "--key", files.key, option, other)
     assert (answer.code, "NOT VERIFIED" in answer.out) == (1, True)
 
 
@@ -171,6 +172,9 @@ def test_exit_codes_and_the_worst_of_several(run: Run, files: Files) -> None:
         ["verify", "x", "--nope"],
         ["verify", "x", "--max-age", "nan"],
         ["verify", "x", "--max-age", "soon"],
+        ["verify", "x", "--max-age", "-1"],
+        ["verify", "x", "--challenge", "abc"],
+        ["verify", "x", "--outcome", "fine"],
         ["keys", "trust"],
     ],
     ids=" ".join,
@@ -240,7 +244,7 @@ def test_what_a_person_must_see_is_shown(run: Run, files: Files) -> None:
     )
     out = run("verify", files.write("r.json", files.ledger.add(predicate)), "--key", files.key).out
     for text in (
-        "POLICY VIOLATION: root-replaced .",
+        "POLICY VIOLATION: . breaks the rule root-replaced",
         "put back",
         "ascribed to nobody: 1 or more",
         "unreadable: 1",
@@ -318,7 +322,7 @@ def test_the_client_alone_verifies(files: Files, state: Path) -> None:
     assert alone("keys", "trust", files.key, "--state-dir", state).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["serve"], ["keys", "show"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["serve"], ["keys", "show"], ["serve", "--help"]], ids=" ".join)
 def test_the_client_alone_says_what_to_install_for_the_rest(arguments: list[str]) -> None:
     done = alone(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
@@ -328,6 +332,132 @@ def test_the_client_alone_says_what_to_install_for_the_rest(arguments: list[str]
 def test_the_client_alone_has_a_help() -> None:
     done = alone("--help")
     assert (done.returncode, "verify" in done.stdout) == (0, True)
+
+
+def test_the_client_alone_says_its_version() -> None:
+    done = alone("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("workseal, version ")
+
+
+def test_the_client_alone_names_the_verbs_where_one_is_unknown() -> None:
+    done = alone("nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such command 'nope'" in done.stderr
+    assert "verify" in done.stderr
+    assert "receipts" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["keys"], ["keys", "--help"]], ids=" ".join)
+def test_the_client_alone_lists_its_key_commands(arguments: list[str]) -> None:
+    assert "trust" in alone(*arguments).stdout
+
+
+FAILED = {
+    "exit-code": ({"execution": execution(exit_code=3)}, "exit code 3"),
+    "signal": ({"execution": execution(exit_code=None, signal=9)}, "signal 9 ended the tool"),
+    "time-out": ({"execution": execution(timed_out=True)}, "time was up"),
+    "cancelled": ({"execution": execution(cancelled=True)}, "cancelled"),
+    "violation": (
+        {"policy": Policy((PolicyViolation("a", "protected"),), ())},
+        "policy violation: a breaks the rule protected",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAILED)
+def test_success_can_be_required(run: Run, files: Files, kind: str) -> None:
+    predicate, reason = FAILED[kind]
+    receipt = files.write("r.json", files.ledger.add(files.ledger.predicate(**predicate)))
+    assert run("verify", receipt, "--key", files.key).code == 0
+    answer = run("verify", receipt, "--key", files.key, "--require-success")
+    assert (answer.code, reason in answer.out) == (1, True)
+    answer = run("verify", receipt, "--key", files.key, "--require-success", "--json")
+    assert reason in json.loads(answer.out)["shortcoming"]
+
+
+def test_a_success_passes_where_one_is_required(run: Run, files: Files) -> None:
+    predicate = files.ledger.predicate(policy=Policy((PolicyViolation("a", "protected"),), ("a",)))
+    receipt = files.write("r.json", files.ledger.add(predicate))
+    assert run("verify", receipt, "--key", files.key, "--require-success").code == 0
+
+
+def test_an_outcome_can_be_required(run: Run, files: Files) -> None:
+    receipt = files.write("r.json", files.ledger.add())
+    assert run("verify", receipt, "--key", files.key, "--outcome", "completed").code == 0
+    answer = run("verify", receipt, "--key", files.key, "--outcome", "refused")
+    assert (answer.code, "outcome completed, not refused" in answer.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--require-success"], ["--outcome", "completed"], ["--call", "c-1"], ["--challenge", CHALLENGE]],
+    ids=" ".join,
+)
+def test_a_key_rotation_answers_nothing_that_is_asked_of_a_call(
+    run: Run, files: Files, options: list[str]
+) -> None:
+    key = files.key
+    rotation = files.write("r.json", files.ledger.rotate(Key()))
+    assert run("verify", rotation, "--key", key).code == 0
+    answer = run("verify", rotation, "--key", key, *options)
+    assert (answer.code, "key rotation, not the receipt of a tool call" in answer.out) == (1, True)
+
+
+def test_what_was_compared_is_said_where_only_a_part_was_given(run: Run, files: Files) -> None:
+    receipt = files.write("r.json", files.ledger.add())
+    given = ("verify", receipt, "--key", files.key, "--session", "s-1", "--call", "c-1", "--chain", "chain-1")
+    out = run(*given).out
+    assert "passed   call       partly: session, call; not given: tool, arguments" in out
+    assert "passed   workspace  partly: chain; not given: workspace id" in out
+    checks = {check["name"]: check for check in json.loads(run(*given, "--json").out)["checks"]}
+    assert checks["call"]["status"] == "passed"
+    assert checks["call"]["detail"] == "partly: session, call; not given: tool, arguments"
+
+
+def test_checks_that_did_not_run_take_one_line(run: Run, files: Files) -> None:
+    out = run("verify", files.write("r.json", b"{}"), "--key", files.key).out
+    assert out.count("not run") == 1
+    assert "signature, statement, policy" in out
+
+
+def test_a_file_that_is_not_there_is_said_without_numbers(run: Run, files: Files) -> None:
+    missing = files.directory / "nosuch.json"
+    answer = run("verify", missing, "--key", files.key)
+    assert answer.err == f"workseal: {missing}: cannot be read: No such file or directory\n"
+    answer = run("keys", "trust", missing)
+    assert answer.err == f"workseal: {missing}: cannot be read: No such file or directory\n"
+
+
+def test_what_accepts_an_observed_receipt_is_named(run: Run, files: Files) -> None:
+    predicate = files.ledger.predicate(execution=execution(mode=Mode.OBSERVED))
+    answer = run("verify", files.write("r.json", files.ledger.add(predicate)), "--key", files.key)
+    assert "--allow-observed accepts it" in answer.out
+
+
+def chain_files(files: Files, count: int) -> list[Path]:
+    return [files.write(f"{number}.json", files.ledger.add()) for number in range(1, count + 1)]
+
+
+def test_receipts_of_one_chain_are_compared_with_each_other(run: Run, files: Files) -> None:
+    first, second, third = chain_files(files, 3)
+    answer = run("verify", third, first, second, "--key", files.key)
+    assert (answer.code, "chain chain-1: linked" in answer.out) == (0, True)
+    answer = run("verify", first, third, "--key", files.key)
+    assert (answer.code, "note: nothing given between 1 and 3" in answer.out) == (0, True)
+    assert "chain-1:" not in run("verify", first, "--key", files.key).out
+
+
+def test_a_forked_chain_is_a_negative_answer(run: Run, files: Files) -> None:
+    other = Ledger(files.ledger.key)
+    chain_files(files, 1)
+    second = files.write("2.json", files.ledger.add())
+    forged = files.write("f.json", other.add(other.predicate(reason="other")))
+    answer = run("verify", forged, second, "--key", files.key)
+    assert (answer.code, "NOT LINKED: 2 does not follow 1" in answer.out) == (1, True)
+    answer = run("verify", files.directory / "1.json", forged, "--key", files.key, "--json")
+    assert (answer.code, "two different receipts have the sequence 1" in answer.err) == (1, True)
+    assert len(answer.out.splitlines()) == 2
 
 
 def host_keys(*arguments: object) -> Answer:

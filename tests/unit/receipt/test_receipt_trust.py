@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,18 @@ def test_a_key_named_by_a_revoked_key_is_not_trusted() -> None:
         == "key-not-for-this"
     )
     assert reason(ROTATED.revoked(OLD.key_id, chain_id="chain-1", from_sequence=6), NEW, at(6)) is None
+
+
+def test_a_key_may_have_been_rotated_any_number_of_times() -> None:
+    keys = [OLD, *(Key().public for _ in range(600))]
+    state = PINNED
+    for sequence, (old, new) in enumerate(itertools.pairwise(keys), start=1):
+        state = state.rotated(rotation(old, new, sequence))
+
+    state.require_valid(keys[-1].key_id, at(len(keys)))
+
+    with pytest.raises(NotVerifiedError):
+        state.revoked(keys[1].key_id).require_valid(keys[-1].key_id, at(len(keys)))
 
 
 def test_removing_a_key_removes_the_keys_that_it_named() -> None:

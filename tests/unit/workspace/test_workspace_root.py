@@ -148,3 +148,10 @@ def test_directory_below_is_opened_for_listing(workspace: Path) -> None:
             fd = root.open_dir(path)
             assert os.listdir(fd) == names
             os.close(fd)
+
+
+def test_an_empty_name_is_not_the_current_directory(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+
+    with pytest.raises(WorkspaceError, match="empty"):
+        WorkspaceRoot.open(b"")

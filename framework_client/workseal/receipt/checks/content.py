@@ -37,10 +37,16 @@ def _workspace_policy(workspace: Workspace, policy: AcceptancePolicy) -> None:
         raise fail("policy", "ignore-policy", "the ignore rules are not among those that are accepted")
     if workspace.unstable and not policy.allow_unstable:
         raise fail(
-            "policy", "unstable", f"{len(workspace.unstable)} files would not hold still while digested"
+            "policy",
+            "unstable",
+            f"{_counted(len(workspace.unstable), 'file', 'files')} would not hold still while digested",
         )
     if workspace.unreadable and not policy.allow_unreadable:
-        raise fail("policy", "unreadable", f"{len(workspace.unreadable)} entries could not be read")
+        raise fail(
+            "policy",
+            "unreadable",
+            f"{_counted(len(workspace.unreadable), 'entry', 'entries')} could not be read",
+        )
 
 
 def _execution_policy(execution: Execution, policy: AcceptancePolicy, *, allow_observed: bool) -> None:
@@ -54,9 +60,11 @@ def _execution_policy(execution: Execution, policy: AcceptancePolicy, *, allow_o
         raise fail("policy", "recovered", "the execution was settled after a crash")
     limit = policy.max_leftover_processes
     if limit is not None and execution.leftover_processes > limit:
-        raise fail("policy", "leftover-processes", f"{execution.leftover_processes} processes were left over")
+        left = _counted(execution.leftover_processes, "process", "processes")
+        raise fail("policy", "leftover-processes", f"left over: {left}")
     if execution.survivors and not policy.allow_survivors:
-        raise fail("policy", "survivors", f"{execution.survivors} processes of the tool could not be ended")
+        left = _counted(execution.survivors, "process", "processes")
+        raise fail("policy", "survivors", f"{left} of the tool could not be ended")
 
 
 _OTHER: Final = {
@@ -83,7 +91,8 @@ def check_call(context: Context) -> str:
             raise fail("call", f"other-{name}", f"the receipt is of {_OTHER[name]}")
     missing = [name for name, (_, wanted) in pairs.items() if wanted is None and name != "idempotency-key"]
     if missing:
-        raise NotAsked(", ".join(missing))
+        given = [name for name, (_, wanted) in pairs.items() if wanted is not None]
+        raise NotAsked(", ".join(missing), compared=", ".join(given))
     return "session, call, tool and arguments"
 
 
@@ -143,4 +152,8 @@ def check_result(context: Context) -> str:
         raise NotAsked("result")
     if len(result) != signed.bytes or hashlib.sha256(result).hexdigest() != signed.digest:
         raise fail("result", "other-result", "the result is not the one that was signed")
-    return f"{signed.bytes} bytes"
+    return _counted(signed.bytes, "byte", "bytes")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

@@ -28,12 +28,14 @@ class NotAsked(Exception):  # noqa: N818 - not an error: an audit goes on
     Args:
         what: what was not given.
         needed: whether accepting a receipt for use needs it.
+        compared: what was given and holds; empty where nothing was.
     """
 
-    def __init__(self, what: str, *, needed: bool = True) -> None:
+    def __init__(self, what: str, *, needed: bool = True, compared: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.needed = needed
+        self.compared = compared
 
 
 class ChainView:

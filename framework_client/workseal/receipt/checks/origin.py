@@ -47,5 +47,5 @@ def check_workspace(context: Context) -> str:
     if expected.chain_id is not None and statement.chain.id != expected.chain_id:
         raise fail("workspace", "other-chain", "the receipt is of another chain")
     if expected.workspace_id is None:
-        raise NotAsked("workspace id")
+        raise NotAsked("workspace id", compared="chain" if expected.chain_id is not None else "")
     return "workspace and chain" if expected.chain_id is not None else "workspace"

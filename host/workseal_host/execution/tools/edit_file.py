@@ -64,4 +64,5 @@ class EditFileTool(ContentTool):
             )
         if len(content) + count * (len(new) - len(old)) > MAX_FILE_BYTES:
             raise FileOperationError(f"{path} would exceed {MAX_FILE_BYTES} bytes; nothing was changed")
-        return content.replace(old, new), f"replaced {count} occurrence(s) in {path}\n"
+        word = "occurrence" if count == 1 else "occurrences"
+        return content.replace(old, new), f"replaced {count} {word} in {path}\n"

@@ -57,7 +57,8 @@ class ReadFileTool(FileTool):
         lines = io.BytesIO(read_file(context.root, path)).readlines()
         first = arguments.get("offset", 1)
         if first > max(1, len(lines)):
-            raise FileOperationError(f"{escape_path(path)} has only {len(lines)} line(s)")
+            word = "line" if len(lines) == 1 else "lines"
+            raise FileOperationError(f"{escape_path(path)} has only {len(lines)} {word}")
         chosen = lines[first - 1 : first - 1 + arguments.get("limit", DEFAULT_LINES)]
         shown, count, cut = _within_limit(chosen)
         return CapturedStream.of(shown).text() + _note(first, count, len(lines), cut=cut, shown=shown)

@@ -70,4 +70,4 @@ class SearchAndReplaceTool(ContentTool):
         path = escape_path(arguments["path"].encode())
         if count == 0:
             raise FileOperationError(f"the pattern does not occur in {path}; nothing was changed")
-        return changed, f"replaced {count} match(es) in {path}\n"
+        return changed, f"replaced {count} {'match' if count == 1 else 'matches'} in {path}\n"
