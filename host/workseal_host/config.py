@@ -23,6 +23,7 @@ from workseal_host.execution.registry import ToolRegistry, build_registry
 from workseal_host.execution.tool import DEFAULT_TIMEOUT_S, SideEffects
 from workseal_host.execution.tools.command import CommandTool, CommandToolSpec
 from workseal_host.workspace.ignore import IgnorePolicy
+from workseal_host.workspace.limits import DEFAULT_MAX_FILE_BYTES, DEFAULT_SCAN_TIMEOUT_S
 
 MAX_CONFIG_BYTES = 1024 * 1024
 DEFAULT_SHUTDOWN_GRACE_S = 30.0
@@ -42,6 +43,7 @@ _MAX_KEPT_BYTES = 256 * 1024
 # Its receipts say that a person ran the command; no tool of the daemon may say so.
 _RUN_TOOL = "run"
 _MAX_SECONDS = 24 * 3600.0
+_MAX_FILE_BYTES = 2**53 - 1
 _MAX_LINKS = 40  # as Linux itself
 
 
@@ -68,6 +70,8 @@ class HostConfig:
 
     scheme: Literal["workseal-tree/1", "nonoka/1"] = "workseal-tree/1"
     scan: Literal["full", "stat"] = "stat"
+    scan_timeout_s: float = DEFAULT_SCAN_TIMEOUT_S
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     isolation: IsolationMode = "auto"
     writable_paths: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
@@ -139,6 +143,8 @@ def parse_config(text: str, *, source: str | None = None) -> HostConfig:
     config = HostConfig(
         scheme=cast(Any, table.choice("scheme", "workseal-tree/1", ("workseal-tree/1", "nonoka/1"))),
         scan=cast(Any, table.choice("scan", "stat", ("full", "stat"))),
+        scan_timeout_s=table.seconds("scan_timeout_s", DEFAULT_SCAN_TIMEOUT_S),
+        max_file_bytes=table.size("max_file_bytes", DEFAULT_MAX_FILE_BYTES, most=_MAX_FILE_BYTES),
         isolation=cast(Any, table.choice("isolation", "auto", ("auto", "bubblewrap", "none"))),
         writable_paths=table.texts("writable_paths", ()),
         environment=table.texts("environment", (), pattern=_VARIABLE),
@@ -217,10 +223,10 @@ class _Table:
             raise ConfigError(f"must be between {least:g} and {_MAX_SECONDS:g} seconds", key=self.key(name))
         return value
 
-    def size(self, name: str, default: int) -> int:
+    def size(self, name: str, default: int, *, most: int = _MAX_KEPT_BYTES) -> int:
         value = self.take(name, default, "a number of bytes", int)
-        if not 1 <= value <= _MAX_KEPT_BYTES:
-            raise ConfigError(f"must be between 1 and {_MAX_KEPT_BYTES} bytes", key=self.key(name))
+        if not 1 <= value <= most:
+            raise ConfigError(f"must be between 1 and {most} bytes", key=self.key(name))
         return int(value)
 
     def table(self, name: str) -> _Table | None:

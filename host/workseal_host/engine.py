@@ -28,6 +28,7 @@ from workseal_host.place import Place, take_place
 from workseal_host.sealing import Sealer
 from workseal_host.settlement import settle_all
 from workseal_host.version import HOST_NAME, host_version
+from workseal_host.workspace.limits import ScanLimits
 from workseal_host.workspace.root import WorkspaceRoot
 from workseal_host.workspace.scan import ScanLevel, Scanner
 from workseal_host.workspace.scheme import DigestScheme
@@ -119,7 +120,12 @@ async def _bring_up(
     write_private_file(place.public_key_file, keys.current.public.pem.encode())
     isolation = isolation_of(config, place.private_dirs())
     await asyncio.to_thread(isolation.check_start, root.path)
-    scanner = Scanner(root, config_patterns=config.ignore, cache=MemoryStatCache())
+    scanner = Scanner(
+        root,
+        config_patterns=config.ignore,
+        cache=MemoryStatCache(),
+        limits=ScanLimits.of(max_file_bytes=config.max_file_bytes, timeout_s=config.scan_timeout_s),
+    )
     observer = Observer(root, scanner, DigestScheme(config.scheme), ScanLevel(config.scan))
     ledger = await SqliteLedger.open(place.ledger)
     try:

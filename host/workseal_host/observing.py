@@ -116,6 +116,10 @@ class Observer:
             scan = self._scanner.scan(level, policy=policy, builtin_only=builtin_only)
         return View.of(scan, scheme)
 
+    def stop(self) -> None:
+        """End the scan that runs, and every later one: the host cannot wait for it."""
+        self._scanner.stop()
+
     async def policy_now(self) -> IgnorePolicy:
         """Return the ignore rules that are in force now.
 

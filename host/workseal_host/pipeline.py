@@ -280,7 +280,7 @@ class Pipeline:
         Args:
             grace_s: how long they may go on, in seconds.
         """
-        await self._calls.stop(grace_s)
+        await self._calls.stop(grace_s, self._observer.stop)
         try:
             await self._leftovers.close_all()
         except HostError as error:

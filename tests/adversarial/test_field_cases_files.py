@@ -203,7 +203,7 @@ def test_f6_command_line_names_the_paths_and_does_not_fail(guarded: Path) -> Non
         "CliRunner().invoke(digest_command, [sys.argv[1]])",
     )
     assert out.splitlines() == [
-        "0 ['workseal: a could not be read', 'workseal: p could not be read']",
+        "0 ['workseal: warning: a could not be read', 'workseal: warning: p could not be read']",
         "1",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from workseal.paths import escape_path
 from workseal_host.cli.progress import Waiting
 from workseal_host.config_file import has_config
 from workseal_host.errors import ConfigError
+from workseal_host.workspace.limits import DEFAULT_MAX_FILE_BYTES, ScanLimits
 from workseal_host.workspace.manifest import ManifestHeader, count_listed
 from workseal_host.workspace.model import Directory
 from workseal_host.workspace.reading import Hash
@@ -105,21 +107,22 @@ class ConfigChoice:
         if self.file is not None and self.none:
             raise click.UsageError("--config and --no-config exclude each other; leave out one of them")
 
-    def patterns(self, directory: bytes) -> tuple[str, ...]:
-        """Return the ignore patterns that a host of this user goes by in a directory.
+    def rules(self, directory: bytes) -> tuple[tuple[str, ...], int]:
+        """Return the ignore patterns and the largest file that a host of this user goes by in a directory.
 
         Raises:
             InputError: the configuration cannot be used; one that lies in the directory never is.
         """
         if self.none or (self.file is None and not has_config()):
-            return ()
+            return (), DEFAULT_MAX_FILE_BYTES
         from workseal_host.config import load_config  # noqa: PLC0415 - loads all tools
 
         try:
-            return load_config(str(self.file) if self.file else None, workspace=directory).ignore
+            config = load_config(str(self.file) if self.file else None, workspace=directory)
         except ConfigError as error:
             key = f"{error.key}: " if error.key else ""
             raise InputError(f"{key}{error}; or leave it aside with --no-config") from error
+        return config.ignore, config.max_file_bytes
 
 
 def look(
@@ -142,10 +145,14 @@ def look(
     Raises:
         InputError: the directory cannot be observed under that scheme, or the configuration not be used.
     """
-    patterns = () if scheme is DigestScheme.NONOKA_1 else config.patterns(directory)
+    patterns, max_file_bytes = config.rules(directory)
+    # A person can wait, or interrupt: only a host needs a limit in time.
+    limits = ScanLimits.of(max_file_bytes=max_file_bytes, timeout_s=math.inf)
+    if scheme is DigestScheme.NONOKA_1:
+        patterns = ()
     try:
         with WorkspaceRoot.open(directory) as root, Waiting(f"scanning {root.path_text}"):
-            scanner = Scanner(root, config_patterns=patterns, new_hash=new_hash)
+            scanner = Scanner(root, config_patterns=patterns, limits=limits, new_hash=new_hash)
             scan = scanner.scan(level, builtin_only=scheme is DigestScheme.NONOKA_1)
             tree = project(scan.tree, scheme)
             return Look(root.path_text, scheme, scan, tree, workspace_digest(tree, scheme))

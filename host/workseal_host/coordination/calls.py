@@ -29,6 +29,9 @@ log = structlog.get_logger("workseal.calls")
 # Each try waits for an execution that is about to end, so that more than a few mean a fault.
 _MAX_TRIES = 10
 
+# How long running calls may take to end once they were told to, before a scan of theirs is stopped.
+_PATIENCE_S = 10.0
+
 Run = Callable[["Call"], Awaitable[None]]
 
 
@@ -208,11 +211,12 @@ class Calls:
         else:
             call.live.finish(outcome)
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, stop_looking: Callable[[], None]) -> None:
         """Take no more calls; let running ones finish for a while, then end them.
 
         Args:
             grace_s: how long they may go on, in seconds.
+            stop_looking: ends a scan that does not come to its end.
         """
         self.stopping = True
         # A claim that is under way may still start one.
@@ -222,5 +226,10 @@ class Calls:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for live in self._live.values():
             live.cancelled.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_PATIENCE_S)
+        if self._tasks:
+            # What is left is looking at the workspace, and that may take for ever.
+            stop_looking()
         while self._tasks:
             await asyncio.wait(self._tasks)

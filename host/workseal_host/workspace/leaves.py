@@ -17,6 +17,7 @@ from typing import Final
 from workseal.paths import escape_path
 from workseal_host.errors import WorkspaceError
 from workseal_host.workspace.ignore import IgnorePolicy
+from workseal_host.workspace.limits import Progress
 from workseal_host.workspace.model import EntryType, Leaf, special_leaf, unreadable_leaf
 from workseal_host.workspace.mounts import ClockTrust
 from workseal_host.workspace.reading import EntryChangedError, Hash, hash_file
@@ -42,6 +43,7 @@ class WalkOptions:
         rules_only: whether to read nothing but rules files.
         new_hash: makes the hash of file contents and link texts.
         start_ns: the file clock at the start of the scan.
+        progress: says whether to go on; None for a walk without limits.
     """
 
     policy: IgnorePolicy | None
@@ -51,6 +53,20 @@ class WalkOptions:
     rules_only: bool = False
     new_hash: Callable[[], Hash] = hashlib.sha256
     start_ns: int = 0
+    progress: Progress | None = None
+
+    def tick(self, path: bytes) -> None:
+        """Go on, or not.
+
+        Raises:
+            WorkspaceError: the scan is to stop.
+        """
+        if self.progress is not None:
+            self.progress.check(path)
+
+    def is_too_large(self, size: int) -> bool:
+        """Return whether a file of that size is not to be read."""
+        return self.progress is not None and size > self.progress.limits.max_file_bytes
 
 
 class LeafReader:
@@ -97,8 +113,11 @@ class LeafReader:
             known = self._options.cache.get(identity)
             if known is not None:
                 return _file_leaf(identity, known)
+        if self._options.is_too_large(identity.size):
+            self.unreadable.add(path)
+            return unreadable_leaf(EntryType.FILE)
         try:
-            reading = hash_file(parent_fd, name, self._options.new_hash)
+            reading = hash_file(parent_fd, name, self._options.new_hash, lambda: self._options.tick(path))
         except PermissionError:
             self.unreadable.add(path)
             return unreadable_leaf(EntryType.FILE)

@@ -79,13 +79,16 @@ def open_file(parent_fd: int, name: bytes) -> tuple[int, StatIdentity]:
     return fd, StatIdentity.of(status)
 
 
-def hash_file(parent_fd: int, name: bytes, new_hash: Callable[[], Hash]) -> Reading:
+def hash_file(
+    parent_fd: int, name: bytes, new_hash: Callable[[], Hash], tick: Callable[[], None] = lambda: None
+) -> Reading:
     """Read a file until it holds still, at most ``MAX_READS`` times.
 
     Args:
         parent_fd: descriptor of its directory.
         name: its raw name.
         new_hash: makes an empty hash.
+        tick: called between blocks; what it raises ends the reading.
 
     Raises:
         EntryChangedError: it is no regular file.
@@ -93,23 +96,25 @@ def hash_file(parent_fd: int, name: bytes, new_hash: Callable[[], Hash]) -> Read
         PermissionError: it may not be read.
     """
     for _ in range(MAX_READS):
-        reading = _read_once(parent_fd, name, new_hash())
+        reading = _read_once(parent_fd, name, new_hash(), tick)
         if reading.settled:
             break
     return reading
 
 
-def _read_once(parent_fd: int, name: bytes, content: Hash) -> Reading:
+def _read_once(
+    parent_fd: int, name: bytes, content: Hash, tick: Callable[[], None] = lambda: None
+) -> Reading:
     fd, identity = open_file(parent_fd, name)
     try:
-        complete = _feed(fd, identity.size, content)
+        complete = _feed(fd, identity.size, content, tick)
         settled = complete and StatIdentity.of(os.fstat(fd)) == identity
         return Reading(content.digest(), identity, settled)
     finally:
         os.close(fd)
 
 
-def _feed(fd: int, size: int, content: Hash) -> bool:
+def _feed(fd: int, size: int, content: Hash, tick: Callable[[], None]) -> bool:
     """Hash up to the end of the file; return False if it grows, which might never end."""
     done = 0
     while block := os.read(fd, BLOCK_BYTES):
@@ -118,6 +123,7 @@ def _feed(fd: int, size: int, content: Hash) -> bool:
             return False
         content.update(block)
         done += len(block)
+        tick()
     return True
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from workseal_host.errors import IgnoreRulesError, WorkspaceError
 from workseal_host.workspace.ignore import RULES_NAME, IgnorePolicy, RuleFile
 from workseal_host.workspace.leaves import WalkOptions
+from workseal_host.workspace.limits import ScanLimits
 from workseal_host.workspace.model import Directory, EntryType, Leaf, count_entries, iter_directories, lookup
 from workseal_host.workspace.reading import Hash
 from workseal_host.workspace.root import WorkspaceRoot
@@ -66,6 +67,7 @@ class Scanner:
         root: the open workspace; stays the caller's to close.
         config_patterns: ignore patterns of the host's configuration, relative to the root.
         cache: remembers digests between scans; None for one in memory.
+        limits: what a scan may cost; None for the defaults.
         clock_ns: the clock that stamps files, in ns since the epoch.
         new_hash: makes the hash of contents; anything but SHA-256 gives a tree that no scheme names.
 
@@ -79,12 +81,14 @@ class Scanner:
         *,
         config_patterns: Iterable[str] = (),
         cache: StatCache | None = None,
+        limits: ScanLimits | None = None,
         clock_ns: Callable[[], int] = file_clock_ns,
         new_hash: Callable[[], Hash] = hashlib.sha256,
     ) -> None:
         self._root = root
         self._config = IgnorePolicy((), tuple(config_patterns)).config
         self._cache = MemoryStatCache() if cache is None else cache
+        self._limits = ScanLimits.of() if limits is None else limits
         self._clock_ns = clock_ns
         self._new_hash = new_hash
         self._lock = threading.Lock()
@@ -130,6 +134,10 @@ class Scanner:
             rules_changed=policy is not None and not builtin_only and _rules_differ(tree, used),
         )
 
+    def stop(self) -> None:
+        """End the scan that runs, and every later one, with an error. May be called from another thread."""
+        self._limits.stopped.set()
+
     def read_policy(self) -> IgnorePolicy:
         """Return the ignore rules that are in the workspace now, reading nothing but rules files.
 
@@ -154,6 +162,7 @@ class Scanner:
             rules_only=rules_only,
             new_hash=self._new_hash,
             start_ns=self._clock_ns(),
+            progress=self._limits.start(),
         )
 
     def _walk(self, walk: Walk) -> Directory:

@@ -92,6 +92,7 @@ class Walk:
     def _step(self) -> Directory | None:
         """Do the next piece of work; return the tree when it is complete."""
         frame = self._stack[-1]
+        self._options.tick(frame.path)
         try:
             if frame.waiting:
                 self._descend(frame, frame.waiting.pop())

@@ -36,20 +36,12 @@ ROW: dict[str, Any] = {
 
 
 @pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal of 80 columns, in place of what captures the output."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-
-
-@pytest.fixture
-def logs(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Plain logs into what captures the output, for the time of one test."""
+def logs() -> Iterator[None]:
+    """Give logging back as it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     # Else its own handlers of this run would be closed for the sake of the new one.
     root.handlers = []
-    configure_plain_logs()
     yield
     logging.captureWarnings(False)
     root.handlers, root.level = handlers, level
@@ -57,8 +49,12 @@ def logs(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 def test_the_table_keeps_what_matters_in_80_columns(
-    terminal: None, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")  # no marks that would be counted as text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
     print_table([ROW])
 
     lines = capsys.readouterr().out.splitlines()
@@ -81,6 +77,7 @@ def test_a_log_line_cannot_act_on_the_terminal() -> None:
 
 
 def test_only_what_is_wrong_is_logged_in_words(logs: None, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_plain_logs()
     log = structlog.get_logger("workseal.test")
     log.info("all is well")
     log.warning("odd", path="a")
