@@ -20,6 +20,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from workseal.errors import InvalidInputError, StoreError
 from workseal.paths import escape_path
 from workseal.state import (
@@ -31,6 +33,8 @@ from workseal.state import (
 )
 from workseal_host.errors import ConfigError, HostError
 from workseal_host.workspace.root import WorkspaceRoot
+
+log = structlog.get_logger("workseal.place")
 
 _ID_BYTES = 16
 _STATE_LOCK = "workspaces.lock"
@@ -139,6 +143,7 @@ def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Pl
             directory / "lock", "another host already serves this workspace; use it, or stop it first"
         )
         undo.callback(os.close, lock_fd)
+        _lock_root(root)
         _refuse_overlap(state, directory, root)
         write_private_file(directory / "root", root.path)
         workspace_id = _workspace_id(directory)
@@ -189,6 +194,22 @@ def _refuse_inside(path: Path, root: WorkspaceRoot, what: str, option: str) -> N
         raise ConfigError(
             f"{what} {path} lies inside the workspace, where tools can write: name another with {option}"
         )
+
+
+def _lock_root(root: WorkspaceRoot) -> None:
+    """Lock the directory itself too: a host with another state directory must not serve it beside this one.
+
+    The lock goes with ``root``'s descriptor. It writes nothing; where the file system has no such locks,
+    the state directory's own lock is all there is.
+    """
+    try:
+        fcntl.flock(root.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AlreadyRunningError(
+            "a host with another state directory already serves this workspace; use it, or stop it first"
+        ) from None
+    except OSError as error:
+        log.warning("the workspace itself cannot be locked", error=str(error.strerror))
 
 
 def _lock(path: Path, held: str) -> int:

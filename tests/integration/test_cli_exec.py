@@ -87,6 +87,37 @@ def test_a_refusal_is_125_with_its_reason_and_its_receipt(
     assert os.listdir(workspace) == []
 
 
+def test_an_unknown_tool_is_told_where_the_tools_are(
+    workseal: Command, workspace: Path, host: Daemon
+) -> None:
+    done = workseal("exec", "nope", "-C", workspace)
+
+    assert done.stderr == (
+        b"workseal: refused: unknown-tool: the host has no tool nope; `workseal status` lists its tools\n"
+    )
+
+
+def test_a_host_that_dies_leaves_what_is_needed_to_ask_again(
+    workseal: Command, workspace: Path, host: Daemon
+) -> None:
+    command = workseal.argv(
+        "exec", "bash", "-C", workspace, "--call", "c-1", "--challenge", CHALLENGE,
+        "--args", bash(f"echo up > up; sleep {LONG_S}"),
+    )  # fmt: skip
+    with subprocess.Popen(
+        command, env=workseal.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        until = time.monotonic() + LONG_S
+        while not (workspace / "up").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        host.kill()
+        out, err = process.communicate(timeout=LONG_S)
+
+    assert (process.returncode, out) == (125, b"")
+    assert f"--session cli --call c-1 --challenge={CHALLENGE}".encode() in err
+    assert b"unix:" not in err
+
+
 def test_the_digest_that_was_printed_can_be_expected(
     workseal: Command, workspace: Path, host: Daemon
 ) -> None:
@@ -169,7 +200,7 @@ def test_a_forbidden_change_is_said_whatever_the_code_is(
     done = workseal("exec", "bash", "-C", workspace, "--args", bash("touch .mcp.json"))
 
     assert done.returncode == 0
-    assert done.stderr.startswith(b"workseal: policy violation: ")
+    assert done.stderr == b"workseal: policy violation: .mcp.json breaks the rule protected:.mcp.json\n"
 
 
 def test_a_token_that_is_wrong_is_125(workseal: Command, workspace: Path, host: Daemon) -> None:

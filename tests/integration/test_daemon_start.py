@@ -358,3 +358,13 @@ def test_the_host_is_not_dumpable(daemon: Daemon) -> None:
     if os.geteuid() != 0:
         with pytest.raises(PermissionError):
             Path(f"/proc/{daemon.ready['pid']}/environ").read_bytes()
+
+
+def test_a_host_with_another_state_directory_does_not_serve_the_same_workspace(
+    daemons: DaemonFactory, workspace: Path, tmp_path: Path
+) -> None:
+    first = daemons(workspace)
+    with pytest.raises(DaemonFailedError, match="another state directory"):
+        daemons(workspace, state=tmp_path / "other")
+    first.stop()
+    daemons(workspace, state=tmp_path / "other")

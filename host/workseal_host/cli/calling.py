@@ -71,9 +71,17 @@ async def execute(
     for caution in cautions_of(predicate):
         say(caution)
     if predicate.outcome != "completed":
-        hint = "; see `workseal status` for its tools" if predicate.reason.startswith(_UNKNOWN_TOOL) else ""
-        say(f"{predicate.outcome}: {predicate.reason}{hint}")
+        say(f"{predicate.outcome}: {_reason(predicate)}")
     return Answered(predicate, result, _root(info))
+
+
+def _reason(predicate: ToolExecutionPredicate) -> str:
+    reason = predicate.reason or ""
+    if reason.startswith(_UNKNOWN_TOOL):
+        return (
+            f"{_UNKNOWN_TOOL}: the host has no tool {predicate.call.tool}; `workseal status` lists its tools"
+        )
+    return reason
 
 
 def how_to_ask_again(call: ToolCall) -> str:

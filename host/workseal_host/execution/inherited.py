@@ -3,7 +3,7 @@
 A stream that is a terminal is handed on untouched and is not captured: its bytes are what the person sees.
 Any other stream passes through unchanged while its digest is taken. The command stays in the caller's
 process group, so that Ctrl-C and job control reach it as they would without us; what it leaves behind is
-ended all the same.
+ended all the same. Only where the isolation has to take it out of the caller's session does Ctrl-C end it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workseal_host.execution.isolation import Isolation
 from workseal_host.execution.process import Program, Streams, run_process
 from workseal_host.execution.result_text import status_lines
-from workseal_host.execution.tool import ToolContext, ToolResult
+from workseal_host.execution.tool import ProcessIdentity, ToolContext, ToolResult
 from workseal_host.workspace.root import WorkspaceRoot
 
 NO_TIMEOUT_S = 366 * 24 * 3600.0
@@ -55,12 +55,14 @@ async def run_inherited(
         IsolationError: the isolation could not be set up; nothing ran.
         WorkspaceError: the workspace cannot be used; nothing ran.
     """
+    cancelled = cancelled or asyncio.Event()
     context = ToolContext(
         root=root,
         environment=environment,
         isolation=isolation,
         timeout_s=timeout_s,
-        cancelled=cancelled or asyncio.Event(),
+        cancelled=cancelled,
+        on_started=_keyboard_cancels(cancelled) if isolation.needs_own_session else None,
     )
     with _keyboard_is_the_commands():
         outcome = await run_process(Program(argv=tuple(argv), cwd=cwd), context, streams=Streams(*streams))
@@ -76,6 +78,21 @@ async def run_inherited(
         leftover_processes=outcome.leftover_processes,
         survivors=outcome.survivors,
     )
+
+
+def _keyboard_cancels(cancelled: asyncio.Event) -> Callable[[ProcessIdentity], None]:
+    """Return what makes Ctrl-C end a command that it does not reach.
+
+    Only once bubblewrap runs: it inherits what is ignored, and a handler is not inherited.
+    """
+    loop = asyncio.get_running_loop()
+
+    def started(_: ProcessIdentity) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in _KEYBOARD_SIGNALS:
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(cancelled.set))
+
+    return started
 
 
 @contextlib.contextmanager

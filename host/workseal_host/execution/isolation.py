@@ -1,9 +1,10 @@
 """How a tool is kept away from the host's key, token, ledger and processes.
 
 ``bubblewrap`` (Linux): own pid, user and IPC namespace; everything outside the workspace read-only; a
-private ``/tmp`` and ``/run``; the host's own directories masked; no capabilities, no new privileges; the
-supervisor is the init of the pid namespace, so nothing outlives it. ``none``: only the supervisor; the
-tool could have reached the key, and the receipt says so.
+private ``/tmp`` and ``/run``; the host's own directories masked; no capabilities, no new privileges; no
+typing into the caller's terminal (a system call filter; where that cannot be used, a session without a
+terminal); the supervisor is the init of the pid namespace, so nothing outlives it. ``none``: only the
+supervisor; the tool could have reached the key, and the receipt says so.
 
 Invariants: whether bubblewrap works is found out by running it, never from its version; a directory to
 be masked is masked by its real path and at every other place where it is mounted; ``bubblewrap`` that
@@ -21,8 +22,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workseal_host.errors import IsolationError
+from workseal_host.execution.descriptors import Descriptors
 from workseal_host.execution.mounts import is_beneath, other_places
 from workseal_host.execution.orphans import harden_process
+from workseal_host.execution.seccomp import terminal_filter
 
 __all__ = ["PRIVATE_DIRS", "Isolation", "IsolationKind", "IsolationMode", "detect", "harden_process"]
 
@@ -53,6 +56,7 @@ class Isolation:
         masked_dirs: real paths of directories that no tool may see.
         masked_files: real paths of single files that no tool may read.
         writable_paths: real paths outside the workspace that tools may write.
+        seccomp: the system call filter for every command; empty where none can be used.
         reason: why it is ``none``, for people.
     """
 
@@ -61,6 +65,7 @@ class Isolation:
     masked_dirs: tuple[bytes, ...] = ()
     writable_paths: tuple[bytes, ...] = ()
     masked_files: tuple[bytes, ...] = ()
+    seccomp: bytes = b""
     reason: str = field(default="", compare=False)
 
     def enforces_confinement(self, *, network: bool) -> bool:
@@ -71,13 +76,26 @@ class Isolation:
         """
         return self.kind == "bubblewrap" and not network and not self.writable_paths
 
-    def wrap(self, argv: Sequence[str], *, root: bytes, network: bool = True) -> list[bytes]:
+    @property
+    def needs_own_session(self) -> bool:
+        """Whether a command has to leave the caller's session, so that it cannot type into its terminal."""
+        return self.kind == "bubblewrap" and not self.seccomp
+
+    def filter_fd(self, ours: Descriptors) -> int | None:
+        """Return a new descriptor of the filter for one command to inherit; None where there is none."""
+        return ours.memory_file(self.seccomp) if self.seccomp else None
+
+    def wrap(
+        self, argv: Sequence[str], *, root: bytes, network: bool = True, seccomp_fd: int | None = None
+    ) -> list[bytes]:
         """Return the command line that runs ``argv`` isolated.
 
         Args:
             argv: the command.
             root: real path of the workspace.
             network: whether the tool keeps the machine's network.
+            seccomp_fd: what :meth:`filter_fd` returned; the process must inherit it. Without it the
+                command gets a session of its own.
 
         Raises:
             IsolationError: the workspace cannot be shown without a masked directory.
@@ -85,7 +103,8 @@ class Isolation:
         command = [os.fsencode(item) for item in argv]
         if self.kind == "none":
             return command
-        options = [os.fsencode(item) for item in (self.program, *_NAMESPACES, *_BASE)]
+        fixed = (self.program, *_NAMESPACES, *_BASE, *_against_typing(seccomp_fd))
+        options = [os.fsencode(item) for item in fixed]
         if not network:
             options.append(b"--unshare-net")
         options += self._mounts(root)
@@ -102,13 +121,11 @@ class Isolation:
         """
         if self.kind == "none":
             return
-        command = self.wrap(
-            [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _READ, SUPERVISOR], root=root
-        )
+        python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _READ, SUPERVISOR]
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False
-            )
+            with Descriptors() as ours:
+                seccomp_fd = self.filter_fd(ours)
+                done = _try(self.wrap(python, root=root, seccomp_fd=seccomp_fd), seccomp_fd)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise IsolationError(f"no tool can start in the sandbox: {error}") from error
         if done.returncode != 0:
@@ -167,9 +184,14 @@ def detect(
     if mode == "none":
         reason = "isolation is switched off in the configuration"
         return Isolation("none", masked_dirs=masks, masked_files=files, reason=reason)
-    program, reason = _probe()
+    found = terminal_filter()
+    program, reason = _probe(found) if found else ("", "")
+    if not program:
+        # A kernel without seccomp, or a machine whose system calls are not known: all the rest holds.
+        found = None
+        program, reason = _probe(None)
     if program:
-        return Isolation("bubblewrap", program, masks, writable, files)
+        return Isolation("bubblewrap", program, masks, writable, files, found or b"")
     if mode == "bubblewrap":
         raise IsolationError(
             f'isolation = "bubblewrap" is demanded, but {reason}; install bubblewrap, allow user namespaces, '
@@ -190,25 +212,45 @@ def _refuse_overlap(writable: bytes, mask: bytes) -> None:
         )
 
 
-def _probe() -> tuple[str, str]:
-    """Return (path of a bubblewrap that works, why there is none); one of them is empty."""
+def _probe(seccomp: bytes | None) -> tuple[str, str]:
+    """Return (path of a bubblewrap that works with the filter, why there is none); one of them is empty."""
     if sys.platform != "linux":
         return "", "bubblewrap exists on Linux only"
     program = shutil.which("bwrap")
     if program is None:
         return "", "the program bwrap was not found in PATH"
     mounts = [os.fsdecode(option) for option in _private_dirs()]
-    command = [program, *_NAMESPACES, *_BASE, *mounts, "--", "/bin/sh", "-c", ":"]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False
-        )
+        with Descriptors() as ours:
+            descriptor = ours.memory_file(seccomp) if seccomp else None
+            options = (*_NAMESPACES, *_BASE, *_against_typing(descriptor), *mounts)
+            done = _try([program, *options, "--", "/bin/sh", "-c", ":"], descriptor)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"{program} could not be run ({error})"
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()
         return "", f"{program} does not work here ({said or f'exit code {done.returncode}'})"
     return os.path.realpath(program), ""
+
+
+def _against_typing(seccomp_fd: int | None) -> tuple[str, ...]:
+    """Return the options that keep a command from typing into the caller's terminal."""
+    # In another session the kernel refuses it by itself, but Ctrl-C and job control are lost.
+    return ("--new-session",) if seccomp_fd is None else ("--seccomp", str(seccomp_fd))
+
+
+def _try(
+    command: Sequence[str] | Sequence[bytes], seccomp_fd: int | None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a short command to its end, without input; OSError and TimeoutExpired are the caller's."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PROBE_TIMEOUT_S,
+        check=False,
+        pass_fds=() if seccomp_fd is None else (seccomp_fd,),
+    )
 
 
 def _existing(directories: Iterable[bytes]) -> list[bytes]:

@@ -202,14 +202,15 @@ class _Run:
                 else:
                     readers[name], writers[name] = ours.pipe()
             inherited = (specification, control_read, writers["report"])
+            seccomp_fd = self._context.isolation.filter_fd(ours)
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(inherited),
+                *self._command(inherited, seccomp_fd),
                 stdin=self._stdin(ours),
                 stdout=writers["stdout"],
                 stderr=writers["stderr"],
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 cwd="/",
-                pass_fds=inherited,
+                pass_fds=inherited if seccomp_fd is None else (*inherited, seccomp_fd),
                 start_new_session=self._streams is None,
             )
             adopt(self._process.pid)
@@ -237,7 +238,7 @@ class _Run:
             return ours.memory_file(self._program.stdin)
         return asyncio.subprocess.DEVNULL
 
-    def _command(self, inherited: tuple[int, ...]) -> list[bytes]:
+    def _command(self, inherited: tuple[int, ...], seccomp_fd: int | None) -> list[bytes]:
         tag = [self._context.execution_id] if self._context.execution_id else []
         supervisor = [
             os.path.realpath(sys.executable),
@@ -249,7 +250,10 @@ class _Run:
             *tag,
         ]
         return self._context.isolation.wrap(
-            supervisor, root=self._context.root.path, network=self._program.network
+            supervisor,
+            root=self._context.root.path,
+            network=self._program.network,
+            seccomp_fd=seccomp_fd,
         )
 
     def _specification(self) -> bytes:

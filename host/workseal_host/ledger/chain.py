@@ -6,11 +6,15 @@ import secrets
 import zlib
 from typing import Final
 
+import structlog
+
 from workseal_host.errors import LedgerError
 from workseal_host.ledger.database import Connection
 from workseal_host.ledger.model import ChainHead, NewReceipt, WorkspaceState
 from workseal_host.ledger.rows import output_values, receipt_values
 from workseal_host.ledger.witness import Seen
+
+log = structlog.get_logger("workseal.ledger")
 
 _CHANGE_PART_BYTES: Final = 1 << 20
 
@@ -28,6 +32,12 @@ async def current_chain_id(db: Connection, seen: Seen | None) -> str:
     row = await db.one("SELECT value FROM meta WHERE name = 'chain_id'")
     chain_id = str(row[0]) if row else ""
     if not chain_id or (seen is not None and not await _has(db, chain_id, seen)):
+        if seen is not None:
+            log.warning(
+                "the ledger lacks what was committed last: a new chain begins",
+                lost_chain=seen.chain_id,
+                lost_sequence=seen.sequence,
+            )
         chain_id = secrets.token_hex(16)
         await db.run("INSERT OR REPLACE INTO meta VALUES ('chain_id', ?)", (chain_id,))
     return chain_id

@@ -101,7 +101,9 @@ class Connection:
 class Database:
     """The two connections. Make it with :meth:`open`."""
 
-    def __init__(self, writer: Connection, reader: Connection) -> None:
+    def __init__(self, writer: Connection, reader: Connection, path: Path) -> None:
+        self._path = path
+        self._file = _identity(path)
         self._writer = writer
         self._reader = reader
         self._writing = asyncio.Lock()
@@ -124,7 +126,7 @@ class Database:
             except BaseException:
                 await writer.close()
                 raise
-        return cls(writer, reader)
+        return cls(writer, reader, path)
 
     @classmethod
     async def open_to_read(cls, path: Path) -> Database:
@@ -149,7 +151,7 @@ class Database:
             except BaseException:
                 await first.close()
                 raise
-        return cls(first, second)
+        return cls(first, second, path)
 
     async def close(self) -> None:
         """Close both, once no transaction is under way."""
@@ -186,9 +188,21 @@ class Database:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
+    def _require_same_file(self, doing: str) -> None:
+        """Refuse to write into a file that nobody will find again."""
+        try:
+            same = _identity(self._path) == self._file
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise LedgerError(
+                f"{doing}: {self._path} was removed or replaced; put it back and restart the host"
+            )
+
     async def _transaction(self, doing: str, work: Callable[[Connection], Awaitable[_Value]]) -> _Value:
         async with self._writing:
             with ledger_errors(doing):
+                self._require_same_file(doing)
                 await self._writer.run("BEGIN IMMEDIATE")
                 try:
                     value = await work(self._writer)
@@ -199,6 +213,11 @@ class Database:
                         await self._writer.run("ROLLBACK")
                     raise
         return value
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 async def _connect(path: Path, pragmas: Sequence[str], *, read_only: bool = False) -> Connection:

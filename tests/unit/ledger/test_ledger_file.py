@@ -224,3 +224,13 @@ async def test_twenty_five_thousand_files_are_stored_and_loaded_at_once(
     await ledger.close()
     again = await reopen()
     assert (await again.load_tree(many.digest)).digest == many.digest
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), foreign], ids=["removed", "replaced"])
+async def test_nothing_is_committed_into_a_file_that_nobody_will_find(
+    ledger: SqliteLedger, path: Path, harm: Callable[[Path], None]
+) -> None:
+    await run(ledger, 1)
+    harm(path)
+    with pytest.raises(LedgerError, match="removed or replaced"):
+        await run(ledger, 2)

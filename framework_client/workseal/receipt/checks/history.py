@@ -32,13 +32,13 @@ def _accounted(predicate: ToolExecutionPredicate, payload_digest: str, view: Cha
     if base is None:
         return "first contact with this workspace"
     if base.scheme is None or base.after_digest is None:
-        return "the receipt before left no known state"
-    found = _comparable_before(predicate.workspace, base)
-    if found == base.after_digest:
+        if base.sequence + 1 == sequence:
+            return "the receipt before left no known state"
+    elif _comparable_before(predicate.workspace, base) == base.after_digest:
         return "as it was last verified"
     if base.sequence + 1 != sequence:
         raise CannotCheckError(
-            f"the workspace changed since receipt {base.sequence}: "
+            f"the workspace may have changed since receipt {base.sequence}: "
             f"fetch receipts {base.sequence + 1} to {sequence - 1} of the chain",
             check="before",
             reason="gap",
