@@ -160,6 +160,16 @@ def test_after_a_lost_state_the_next_receipt_starts_anew(client: Client) -> None
     assert client.verify(client.call("c-2"), "c-2").done
 
 
+def test_after_an_unknown_state_the_receipts_in_between_are_asked_for_all_the_same(client: Client) -> None:
+    gone = {"after": None, "scan_after": None, "ignore_policy_after": None}
+    call = {"tool_call_id": "c-1", "challenge": "c-1"}
+    client.verify(client.ledger.add(client.ledger.predicate((), call=call, workspace=gone)))
+    between = client.call("other")
+    last = client.call("c-2")
+    assert reason_of(lambda: client.verify(last, "c-2")) == "before/gap"
+    assert client.verify(last, "c-2", (between,)).done
+
+
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.IN_DOUBT, Outcome.EXPIRED])
 def test_an_answer_that_is_not_done_is_verified_all_the_same(client: Client, outcome: Outcome) -> None:
     call = {"tool_call_id": "c-1", "challenge": "c-1"}
