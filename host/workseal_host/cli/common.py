@@ -23,6 +23,7 @@ def state_option(command: _Command) -> _Command:
         "--state-dir",
         "state",
         type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
         callback=lambda _context, _parameter, value: state_dir(value),
         help="Where keys, trust and ledgers are kept.  "
         "[default: $WORKSEAL_STATE_DIR or the user's state directory]",
@@ -37,6 +38,7 @@ def workspace_option(command: _Command) -> _Command:
         "-C",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         default=Path(),
+        metavar="DIR",
         help="The workspace, or a directory in it.  [default: here]",
     )
     return option(command)
@@ -48,6 +50,7 @@ def socket_option(command: _Command) -> _Command:
         "--socket",
         "socket_file",
         envvar="WORKSEAL_SOCKET",
+        metavar="PATH",
         help="The host's socket.  [default: by workspace]",
     )
     return option(command)
@@ -69,7 +72,7 @@ def timeout_option(default: str) -> Callable[[_Command], _Command]:
         "timeout_s",
         type=float,
         callback=_checked_seconds,
-        metavar="S",
+        metavar="SECONDS",
         help=f"End it after this many seconds.  [default: {default}]",
     )
 

@@ -36,8 +36,8 @@ _DIGEST_PREFIX: Final = "sha256:"
     metavar="JSON",
     help="The arguments, a JSON object; `@FILE` reads a file, `@-` stdin.",
 )
-@click.option("--session", default="cli", show_default=True, metavar="S", help="Session id in the receipt.")
-@click.option("--call", "call_id", metavar="C", help="Call id in the receipt.  [default: random]")
+@click.option("--session", default="cli", show_default=True, metavar="ID", help="Session id in the receipt.")
+@click.option("--call", "call_id", metavar="ID", help="Call id in the receipt.  [default: random]")
 @challenge_option("a new one")
 @click.option(
     "--expect",

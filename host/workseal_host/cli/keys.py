@@ -15,7 +15,7 @@ from workseal.state import state_dir
 from workseal_host.attestation.keyring import KeyRing, KeySource, RingKey
 from workseal_host.errors import KeyRingError
 
-_state_option = click.option("--state-dir", type=click.Path(), help="Where the key ring is.")
+_state_option = click.option("--state-dir", type=click.Path(), metavar="DIR", help="Where the key ring is.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
@@ -68,7 +68,7 @@ def show(state_dir: str | None, as_json: bool) -> None:
 
 @keys_group.command("export")
 @_state_option
-@click.option("--key-id", help="Which key; the current one by default.")
+@click.option("--key-id", metavar="ID", help="Which key; the current one by default.")
 def export(state_dir: str | None, key_id: str | None) -> None:
     """Print a public key as PEM, to be pinned with `workseal keys trust`."""
     ring = _ring(state_dir)
@@ -82,8 +82,16 @@ def export(state_dir: str | None, key_id: str | None) -> None:
 
 @keys_group.command("rotate")
 @_state_option
-@click.option("--uri", help="Use the key that this URI names (a KMS or an HSM) in place of a new file.")
-@click.option("--public", "public_file", type=click.Path(), help="Its public key as PEM; goes with --uri.")
+@click.option(
+    "--uri", metavar="URI", help="Use the key that this URI names (a KMS or an HSM) in place of a new file."
+)
+@click.option(
+    "--public",
+    "public_file",
+    type=click.Path(),
+    metavar="PEM",
+    help="Its public key as PEM; goes with --uri.",
+)
 def rotate(state_dir: str | None, uri: str | None, public_file: str | None) -> None:
     """Make a new key the current one.
 

@@ -39,7 +39,7 @@ def receipts_group() -> None:
 
 
 @receipts_group.command("list")
-@click.option("--session", default="", metavar="S", help="Only receipts of this session.")
+@click.option("--session", default="", metavar="ID", help="Only receipts of this session.")
 @click.option(
     "--after",
     "after_sequence",

@@ -36,6 +36,7 @@ _HINT: Final = (
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
+    metavar="DIR",
     help="The workspace, in which the command runs.  [default: here]",
 )
 @click.option(

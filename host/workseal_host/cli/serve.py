@@ -24,6 +24,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     "-C",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     required=True,
+    metavar="DIR",
     help="The directory to attest.",
 )
 @click.option(
@@ -31,6 +32,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     "config_file",
     envvar="WORKSEAL_CONFIG",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="workseal.toml; never read from the workspace.  [default: the one in the configuration directory]",
 )
 @click.option("--verbose", is_flag=True, help="Log more.")

@@ -19,6 +19,7 @@ from workseal_host.errors import ConfigError, IsolationError
     "--workspace",
     "-C",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
     help="The workspace to be served: a file in there is refused, and a tool must be able to start in it.",
 )
 @socket_option
