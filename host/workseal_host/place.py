@@ -20,8 +20,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from workseal.errors import InvalidInputError, StoreError
 from workseal.paths import escape_path
 from workseal.state import (
@@ -33,8 +31,6 @@ from workseal.state import (
 )
 from workseal_host.errors import ConfigError, HostError
 from workseal_host.workspace.root import WorkspaceRoot
-
-log = structlog.get_logger("workseal.place")
 
 _ID_BYTES = 16
 _STATE_LOCK = "workspaces.lock"
@@ -209,6 +205,9 @@ def _lock_root(root: WorkspaceRoot) -> None:
             "a host with another state directory already serves this workspace; use it, or stop it first"
         ) from None
     except OSError as error:
+        import structlog  # noqa: PLC0415 - slow to load, and this file is also read to find a host
+
+        log = structlog.get_logger("workseal.place")
         log.warning("the workspace itself cannot be locked", error=str(error.strerror))
 
 
