@@ -67,6 +67,7 @@ async def open_engine(
     state: Path,
     config: HostConfig,
     socket_file: str | None = None,
+    listens: bool = True,
     registry: ToolRegistry | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Engine:
@@ -79,6 +80,7 @@ async def open_engine(
         state: the state directory.
         config: the host's configuration.
         socket_file: where the daemon will listen; None for the default.
+        listens: whether there will be a daemon.
         registry: the tools; None for those of the configuration.
         environment: what tools see; None for the allowed part of this process's own.
 
@@ -87,7 +89,7 @@ async def open_engine(
     """
     root = WorkspaceRoot.open(workspace)
     try:
-        place = take_place(state, root, socket_file=socket_file)
+        place = take_place(state, root, socket_file=socket_file, listens=listens)
     except BaseException:
         root.close()
         raise

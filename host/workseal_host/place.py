@@ -16,7 +16,7 @@ import secrets
 import socket
 import stat
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,20 +84,23 @@ class Place:
         os.close(self.lock_fd)
 
 
-def take_place(state: Path, root: WorkspaceRoot, *, socket_file: str | None = None) -> Place:
+def take_place(
+    state: Path, root: WorkspaceRoot, *, socket_file: str | None = None, listens: bool = True
+) -> Place:
     """Make and lock the place of a workspace's host.
 
     Args:
         state: the state directory.
         root: the opened workspace.
         socket_file: where to listen; None for the default.
+        listens: whether the host will listen at all.
 
     Raises:
         AlreadyRunningError: another host holds it, or a workspace that overlaps it.
         ConfigError: state or socket would lie inside the workspace, or their paths cannot be used.
     """
     try:
-        return _take_place(state, root, socket_file)
+        return _take_place(state, root, socket_file, listens)
     except (InvalidInputError, StoreError) as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
@@ -122,7 +125,7 @@ def planned_private_dirs(state: Path, real_path: bytes, socket_file: str | None 
         raise ConfigError(str(error)) from error
 
 
-def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Place:
+def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None, listens: bool) -> Place:
     _refuse_inside(state, root, "the state directory", "--state-dir")
     make_private_dir(state)
     state = Path(os.path.realpath(state))
@@ -131,7 +134,7 @@ def _take_place(state: Path, root: WorkspaceRoot, socket_file: str | None) -> Pl
             f"the workspace lies inside the state directory {state}: name another one with --state-dir"
         )
     directory = workspace_state_dir(state, root.path)
-    listening = _socket_place(state, root, socket_file)
+    listening = _socket_place(state, root, socket_file) if listens else directory / "no-socket"
     for path in (directory.parent, directory):
         make_private_dir(path)
     with exclusive_lock(state / _STATE_LOCK), ExitStack() as undo:
@@ -152,7 +155,10 @@ def _socket_place(state: Path, root: WorkspaceRoot, explicit: str | None) -> Pat
     """Return where the host listens: in a directory that only this user can enter, and tools never see."""
     listening = socket_path(state, root.path, explicit)
     _refuse_inside(listening.parent, root, "the socket", "--socket")
-    is_default = listening == socket_path(state, root.path, environ=_without_socket(os.environ))
+    is_default = False
+    with suppress(InvalidInputError):
+        # The default may be too long for a socket: that is why another one was named.
+        is_default = listening == socket_path(state, root.path, environ=_without_socket(os.environ))
     if is_default or not listening.parent.exists():
         make_private_dir(listening.parent)
     found = os.stat(listening.parent)

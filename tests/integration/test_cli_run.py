@@ -54,6 +54,14 @@ def test_what_a_command_changes_is_attested(anyhow: Command, workspace: Path, tm
     assert audited(anyhow, workspace)[-1]["verified"]
 
 
+def test_it_needs_no_path_for_a_socket(workseal: Command, workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 120)
+
+    done = workseal("run", "-C", workspace, "--state-dir", state, "--socket", "", "--", "true")
+
+    assert done.returncode == 0, done
+
+
 def test_who_ran_it_is_in_the_receipt(
     workseal: Command, workspace: Path, tmp_path: Path, daemons: DaemonFactory
 ) -> None:

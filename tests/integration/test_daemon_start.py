@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -192,6 +193,21 @@ def test_a_socket_path_that_is_too_long_is_a_clear_error(
     assert (code, stdout) == (USAGE, "")
     assert "--socket" in stderr
     assert not path.parent.exists()
+
+
+def test_a_socket_named_by_hand_serves_where_the_usual_path_is_too_long(
+    workspace: Path, tmp_path: Path, daemons: DaemonFactory
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="ws-") as short:
+        os.chmod(short, 0o700)
+        state = tmp_path / ("x" * 120)
+        daemon = daemons(
+            workspace,
+            state=state,
+            environment={"XDG_RUNTIME_DIR": ""},
+            arguments=("--socket", f"{short}/s"),
+        )
+        assert daemon.ready["socket"] == f"{short}/s"
 
 
 @pytest.mark.parametrize("name", ["a%41 b", "a#b?c", "\u00e9", os.fsdecode(b"raw-\xff")], ids=ascii)

@@ -81,7 +81,7 @@ def run_command(
     if held is None:
         from workseal_host.cli.running import run_here  # noqa: PLC0415 - starts no gRPC
 
-        ended = asyncio.run(run_here(order, socket_file))
+        ended = asyncio.run(run_here(order))
     else:
         from workseal_host.cli.observed import run_observed  # noqa: PLC0415 - the only way that needs gRPC
 

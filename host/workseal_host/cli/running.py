@@ -81,12 +81,11 @@ class Ended:
     isolated: bool = False
 
 
-async def run_here(order: Order, socket_file: str | None) -> Ended:
+async def run_here(order: Order) -> Ended:
     """Take the workspace's lock, run the command through the pipeline, and seal it.
 
     Args:
         order: what to run.
-        socket_file: where a daemon would listen, so that the command cannot reach that place.
 
     Raises:
         HostError: nothing ran, unless the message says so.
@@ -99,7 +98,7 @@ async def run_here(order: Order, socket_file: str | None) -> Ended:
             order.workspace,
             state=order.state,
             config=order.config,
-            socket_file=socket_file,
+            listens=False,
             registry=ToolRegistry([_WatchedRun(interruptions, waiting)]),
             environment=dict(os.environ),
         )
