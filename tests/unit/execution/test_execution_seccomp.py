@@ -31,7 +31,7 @@ def verdict(program: bytes, data: bytes) -> int:
             case 0x15:
                 place += then if accumulator == value else otherwise
             case 0x06:
-                return value
+                return int(value)
             case _:
                 raise AssertionError(f"instruction {code:#x}")
     raise AssertionError("no return")
