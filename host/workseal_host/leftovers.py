@@ -8,6 +8,8 @@ process that ends before leaves the row to :mod:`.settlement`.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -36,9 +38,18 @@ class Leftovers:
         ledger: whose rows.
         sealer: signs what was seen.
         observer: looks at the workspace where nobody has after the tool.
+        wall_ns: wall clock in ns.
     """
 
-    def __init__(self, ledger: Ledger, sealer: Sealer, observer: Observer) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        sealer: Sealer,
+        observer: Observer,
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
         self._ledger = ledger
         self._sealer = sealer
         self._observer = observer
@@ -108,8 +119,10 @@ class Leftovers:
 
     async def _look_after(self, facts: Facts, error: Exception) -> None:
         facts.doubt(f"the host failed while the call was in flight: {type(error).__name__}")
-        facts.finished_ns = facts.started_ns
-        facts.after = None
+        facts.finished_ns = max(self._wall_ns(), facts.started_ns)
+        facts.duration_ns = facts.finished_ns - facts.started_ns
+        # Until somebody looks they are those from before the call, and nobody saw that they still hold.
+        facts.after, facts.after_policy_digest = None, None
         try:
             facts.after = await self._observer.look(policy=facts.before.policy)
             facts.after_policy_digest = (await self._observer.policy_after(facts.after)).digest

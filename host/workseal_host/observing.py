@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from workseal.paths import escape_path
 from workseal_host.coordination.live import DigestReport
+from workseal_host.execution.file_tool import run_to_end
 from workseal_host.ledger.model import WorkspaceState
 from workseal_host.workspace.ignore import IgnorePolicy
 from workseal_host.workspace.model import Directory, count_entries
@@ -105,7 +106,9 @@ class Observer:
             WorkspaceError: it cannot be observed.
         """
         async with self._scanning:
-            return await asyncio.to_thread(self._look, policy, level or self.level, scheme or self.scheme)
+            how = (policy, level or self.level, scheme or self.scheme)
+            # To its end: scans of callers that went away would pile up and take every thread.
+            return await run_to_end(lambda: self._look(*how))
 
     def _look(self, policy: IgnorePolicy | None, level: ScanLevel, scheme: DigestScheme) -> View:
         self.root.check()
@@ -129,7 +132,7 @@ class Observer:
         if self.scheme is DigestScheme.NONOKA_1:
             return IgnorePolicy.nonoka()
         async with self._scanning:
-            return await asyncio.to_thread(self._scanner.read_policy)
+            return await run_to_end(self._scanner.read_policy)
 
     async def policy_after(self, view: View) -> IgnorePolicy:
         """Return the ignore rules that are in force after a view that was taken under given ones.

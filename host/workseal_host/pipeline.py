@@ -63,7 +63,8 @@ class Pipeline:
         self._ledger = ledger
         self._sealer = sealer
         self._lock = WorkspaceLock()
-        self._leftovers = Leftovers(ledger, sealer, observer)
+        clock = clock or Clock()
+        self._leftovers = Leftovers(ledger, sealer, observer, wall_ns=clock.wall_ns)
         self._observations = Observations()
         self._calls = Calls(
             ledger,
@@ -79,7 +80,7 @@ class Pipeline:
             isolation=isolation,
             ledger=ledger,
             settings=settings,
-            clock=clock or Clock(),
+            clock=clock,
         )
         #: Set when the root is not the directory any more that was opened: the host must stop.
         self.root_replaced = self._stages.root_replaced
@@ -285,6 +286,8 @@ class Pipeline:
             await self._leftovers.close_all()
         except HostError as error:
             log.warning("a row stays open and is settled at the next start", error=str(error))
+        # Somebody may still ask for a digest, and the process could not end before that scan does.
+        self._observer.stop()
 
     def _refuse_if_replaced(self) -> None:
         if self.root_replaced.is_set():

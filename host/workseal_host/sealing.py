@@ -76,14 +76,14 @@ class Sealer:
             KeyRingError: it could not be signed.
             HostError: no receipt can be made of what was seen, not even of what is certain.
         """
-        # A workspace or a tool may hold something that has no form. What ran must have a receipt all the
-        # same, or its row would be in the way of every later call: so it is told with less and less.
+        # A workspace or a tool may hold something that has no form. What may have run must have a receipt all
+        # the same, or its row would be in the way of every later call: so it is told with less and less.
         for drop in (facts.drop_words, facts.drop_changes):
             try:
                 return await self._seal(facts)
             except ReceiptFormError as error:
                 log.exception("receipt cannot be built", execution_id=facts.execution_id)
-                if not facts.ran:
+                if not facts.was_marked:
                     raise HostError(f"no receipt can be built of this: {error}; nothing ran") from error
                 facts.doubt(f"the receipt of what happened cannot be built: {error}")
                 drop()

@@ -219,9 +219,12 @@ class Calls:
             stop_looking: ends a scan that does not come to its end.
         """
         self.stopping = True
-        # A claim that is under way may still start one.
-        async with self._claiming:
-            pass
+        # A claim that is under way may still start one; it may also wait for somebody who looks.
+        claims = asyncio.ensure_future(self._no_claim())
+        await asyncio.wait({claims}, timeout=grace_s + _PATIENCE_S)
+        if not claims.done():
+            stop_looking()
+        await claims
         if self._tasks and grace_s > 0:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for live in self._live.values():
@@ -233,3 +236,7 @@ class Calls:
             stop_looking()
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def _no_claim(self) -> None:
+        async with self._claiming:
+            pass

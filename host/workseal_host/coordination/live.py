@@ -120,6 +120,10 @@ class LiveExecution:
         self._accepted = accepted
         self._offer(accepted)
 
+    def forget_acceptance(self) -> None:
+        """Tell those who come from now on the outcome only: what they could begin is over."""
+        self._accepted = None
+
     def output(self, stream: str, offset: int, data: bytes) -> None:
         """Pass a piece of output on."""
         self._offer(OutputChunk(stream, offset, data))

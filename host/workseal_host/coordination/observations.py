@@ -54,6 +54,8 @@ class Observations:
             return None
         if not found.ended.done():
             found.ended.set_result(claimed)
+            # Announced again, it must not pass for one that still holds the workspace.
+            found.live.forget_acceptance()
         return found.live
 
     async def wait(self, execution_id: str) -> ToolResult | None:
@@ -74,6 +76,7 @@ class Observations:
                 )
         finally:
             given_up.cancel()
+            found.live.forget_acceptance()
         return found.ended.result() if found.ended.done() else None
 
     def close(self, execution_id: str) -> None:

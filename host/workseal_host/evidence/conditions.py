@@ -40,16 +40,32 @@ def check_precondition(wanted: Precondition, view: View) -> tuple[form.Precondit
 def _problem(wanted: Precondition, view: View) -> str:
     if not view.scan.settled:
         return "entries are unreadable or changing, so the workspace cannot be compared"
+    if any(_is_hidden(expected.path, view) for expected in wanted.paths):
+        return "a path is ignored in this workspace, so its state cannot be seen"
     if wanted.workspace_digest and wanted.workspace_digest != view.digest:
         return "the workspace does not have the expected digest"
     return ""
+
+
+def _is_hidden(path: bytes, view: View) -> bool:
+    """Tell whether something may be at a path although the tree has nothing there."""
+    if lookup(view.tree, path) is not None:
+        return False
+    parts = path.split(b"/")
+    above = (b"/".join(parts[:count]) for count in range(1, len(parts)))
+    # Whether the last one is a directory nobody saw: a rule for directories alone may have hidden it.
+    return any(view.policy.is_ignored(prefix, True) for prefix in above) or any(
+        view.policy.is_ignored(path, is_dir) for is_dir in (True, False)
+    )
 
 
 def _differences(wanted: Precondition, view: View) -> list[form.Difference]:
     """Return the paths whose expected state does not hold, sorted by raw path."""
     found: list[form.Difference] = []
     for expected in sorted(wanted.paths, key=lambda item: item.path):
-        state = EntryState.of(lookup(view.tree, expected.path))
+        # Not every scheme sees links or directories; something is there all the same.
+        tree = view.scan.tree if expected.absent else view.tree
+        state = EntryState.of(lookup(tree, expected.path))
         if not _holds(expected, state):
             found.append(form.Difference(escape_path(expected.path), _expected(expected), entry_state(state)))
     return found

@@ -70,6 +70,11 @@ class Facts:
     violations: list[form.PolicyViolation] = field(default_factory=list)
     include_arguments: bool = False
 
+    @property
+    def was_marked(self) -> bool:
+        """Whether the ledger may hold it as in flight: then only a receipt can close it."""
+        return self.started_ns > 0
+
     def doubt(self, reason: str) -> None:
         """Make it an outcome that cannot be told; further reasons are added."""
         known = self.reason if self.outcome == "inDoubt" else ""

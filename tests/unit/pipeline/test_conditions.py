@@ -46,6 +46,30 @@ async def test_the_expected_state_of_a_path(
     assert (bench.workspace / "ran").exists() == holds
 
 
+@pytest.mark.parametrize("path", ["node_modules", "node_modules/x", "out", "out/x"])
+@pytest.mark.parametrize("there", [True, False])
+async def test_what_is_ignored_cannot_be_proved_absent(bench: Bench, path: str, there: bool) -> None:
+    (bench.workspace / ".worksealignore").write_text("out/\n")
+    (bench.workspace / "f").write_text("1")
+    if there:
+        for name in ("node_modules", "out"):
+            (bench.workspace / name).mkdir()
+            (bench.workspace / name / "x").write_text("1")
+    await bench.open()
+    expected = PathExpectation.of(path, absent=True, type_=None, digest="")
+    outcome = await bench.run("bash", {"command": "touch ran"}, precondition=Precondition(paths=(expected,)))
+    assert (predicate(outcome).outcome, predicate(outcome).precondition.status) == ("refused", "unmet")
+    assert "ignored" in predicate(outcome).reason
+
+
+async def test_what_a_scheme_does_not_count_is_not_absent(bench: Bench) -> None:
+    (bench.workspace / "link").symlink_to("nowhere")
+    await bench.open(scheme="nonoka/1")
+    expected = PathExpectation.of("link", absent=True, type_=None, digest="")
+    outcome = await bench.run("bash", {"command": "touch ran"}, precondition=Precondition(paths=(expected,)))
+    assert predicate(outcome).precondition.status == "unmet"
+
+
 async def test_the_expected_digest_of_the_workspace(bench: Bench) -> None:
     engine = await bench.open()
     wanted = Precondition(workspace_digest=(await engine.observer.look()).digest)

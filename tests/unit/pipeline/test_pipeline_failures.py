@@ -261,6 +261,38 @@ async def test_a_tool_that_was_not_started_is_refused_and_frees_its_key(bench: B
     assert (again.outcome, again.call.attempt) == ("completed", 2)
 
 
+async def test_a_tool_that_was_not_started_is_closed_whatever_it_said(bench: Bench) -> None:
+    def fail() -> None:
+        raise IsolationError("not a text: \udcff")
+
+    bench.tools.append(ScriptedTool("moody", fail))
+    await bench.open()
+    stated = predicate(await bench.run("moody"))
+    assert (stated.outcome, stated.execution) == ("inDoubt", None)
+    assert predicate(await bench.run("bash", {"command": "true"})).outcome == "completed"
+
+
+async def test_what_nobody_saw_after_a_fault_of_the_host_is_not_stated(bench: Bench) -> None:
+    def fail() -> None:
+        raise RuntimeError("a fault")
+
+    tool = ScriptedTool("tool", fail)
+    bench.tools.append(tool)
+    engine = await bench.open()
+    look = engine.observer.look
+
+    async def blind_after(**how: Any) -> Any:
+        if tool.runs:
+            raise WorkspaceError("too many open files", path=b"d")
+        return await look(**how)
+
+    engine.observer.look = blind_after
+    stated = predicate(await bench.run("tool"))
+    assert (stated.workspace.after, stated.workspace.ignore_policy_after) == (None, None)
+    assert stated.execution is not None
+    assert stated.execution.duration_ns > 0
+
+
 async def test_nothing_runs_without_a_key_to_sign_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await bench.open()
 

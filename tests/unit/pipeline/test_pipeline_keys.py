@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from support.engines import Bench, ScriptedTool, predicate, reader
+from support.engines import SETTLED_S, Bench, ScriptedTool, predicate, reader
 from workseal.calls import new_challenge
-from workseal_host.coordination.live import LiveExecution, Outcome
-from workseal_host.errors import BusyError, KeyConflictError, NotFoundError, QueueTimeoutError
-from workseal_host.execution.tool import READ_ONLY
+from workseal_host.coordination import calls
+from workseal_host.coordination.live import Accepted, LiveExecution, Outcome
+from workseal_host.errors import (
+    BusyError,
+    KeyConflictError,
+    NotFoundError,
+    QueueTimeoutError,
+    WorkspaceError,
+)
+from workseal_host.execution.tool import READ_ONLY, ToolResult
 from workseal_host.ledger.model import Claim, ExecutionRow
 from workseal_host.ledger.states import ExecutionState
+from workseal_host.leftovers import Leftovers
 from workseal_host.requests import CallRef, Precondition, SideEffects
+from workseal_host.workspace.scan import Scanner
 
 OWN_KEY = "my-own-key-000001"
 
@@ -381,6 +392,86 @@ async def test_an_observation_asked_for_again_is_the_same_one(bench: Bench) -> N
     begun = await engine.pipeline.begin_observation(observed)
     again = await engine.pipeline.begin_observation(observed)
     assert begun == again
+
+
+@pytest.mark.parametrize("how", ["ended", "cancelled"])
+async def test_an_observation_that_is_over_is_not_begun_again(bench: Bench, how: str) -> None:
+    engine = await bench.open()
+    observed = bench.request("edit", observed=True)
+    begun = await engine.pipeline.begin_observation(observed)
+    assert isinstance(begun, Accepted)
+    look, looking, release = engine.observer.look, asyncio.Event(), asyncio.Event()
+
+    async def slow(**how: Any) -> Any:
+        looking.set()
+        await release.wait()
+        return await look(**how)
+
+    engine.observer.look = slow
+    ends = []
+    if how == "ended":
+        claimed = ToolResult(b"", exit_code=0)
+        ends.append(asyncio.create_task(engine.pipeline.end_observation(begun.execution_id, claimed)))
+    else:
+        await engine.pipeline.cancel(execution_id=begun.execution_id)
+    await asyncio.wait_for(looking.wait(), SETTLED_S)
+    again = asyncio.create_task(engine.pipeline.begin_observation(observed))
+    await asyncio.wait({again}, timeout=0.1)
+    release.set()
+    assert isinstance(await asyncio.wait_for(again, SETTLED_S), Outcome)
+    await asyncio.gather(*ends)
+
+
+async def test_a_scan_whose_caller_went_away_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await bench.open()
+    entered, release = threading.Semaphore(0), threading.Event()
+    scan, begun = Scanner.scan, []
+
+    def slow(*args: Any, **how: Any) -> Any:
+        begun.append(release.is_set())
+        entered.release()
+        release.wait(SETTLED_S)
+        return scan(*args, **how)
+
+    monkeypatch.setattr(Scanner, "scan", slow)
+    gone = asyncio.create_task(engine.pipeline.look())
+    await asyncio.to_thread(entered.acquire, timeout=SETTLED_S)
+    gone.cancel()
+    following = asyncio.create_task(engine.pipeline.look())
+    await asyncio.wait({gone, following}, timeout=0.1)
+    release.set()
+    await asyncio.wait_for(following, SETTLED_S)
+    assert begun == [False, True]
+
+
+async def test_a_host_that_stopped_looks_no_more(bench: Bench) -> None:
+    engine = await bench.open()
+    await engine.pipeline.stop(0)
+    (bench.workspace / "f").write_text("1")
+    with pytest.raises(WorkspaceError, match="stopp"):
+        await engine.pipeline.look()
+
+
+async def test_stopping_does_not_wait_for_a_claim_that_looks_for_ever(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await bench.open()
+    monkeypatch.setattr(calls, "_PATIENCE_S", 0.05)
+    closing, stopped = asyncio.Event(), asyncio.Event()
+
+    async def look_for_ever() -> None:
+        closing.set()
+        await stopped.wait()
+
+    monkeypatch.setattr(Leftovers, "close_all", lambda _: look_for_ever())
+    monkeypatch.setattr(engine.observer, "stop", stopped.set)
+    claim = asyncio.create_task(engine.pipeline.execute(bench.request("bash", {"command": "true"})))
+    await asyncio.wait_for(closing.wait(), SETTLED_S)
+    await asyncio.wait_for(engine.pipeline.stop(0), SETTLED_S)
+    with pytest.raises(BusyError):
+        await claim
 
 
 async def test_what_does_not_exist_is_not_found(bench: Bench) -> None:
