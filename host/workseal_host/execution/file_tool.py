@@ -69,9 +69,15 @@ class FileTool(Tool):
         path = parse_path(arguments["path"], field="/path")
         refuse_ignored(path, view, field="/path")
         try:
-            return self._predict(path, arguments, view)
+            found = self._predict(path, arguments, view)
         except FileOperationError:
-            return []
+            found = []
+        if found != [] or self.side_effects.read_only:
+            return found
+        # Nothing would change, or the run would fail. The path is the tool's own all the same: should it
+        # succeed after all, on what somebody saved meanwhile, the change is not ascribed to nobody.
+        state = view.lookup(path)
+        return [PredictedEffect(path, state, state)]
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Do it; see :meth:`Tool.run`."""

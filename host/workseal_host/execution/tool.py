@@ -201,7 +201,8 @@ class Tool(ABC):
             view: the workspace before the call.
 
         Returns:
-            Every path that would change (none, where the run would fail); None when that cannot be told.
+            Every path that would change; the tool's own path with two equal states, where nothing
+            would; None when that cannot be told.
 
         Raises:
             ArgumentsError: an argument names an ignored path, where no change would be attested.

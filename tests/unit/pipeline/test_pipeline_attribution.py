@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.engines import Bench, ScriptedTool, changes, outside, predicate, reader
 from workseal_host.coordination.live import Accepted, Outcome
 from workseal_host.execution.tool import PredictedEffect, ToolResult
+from workseal_host.execution.tools.edit_file import EditFileTool
 from workseal_host.requests import SideEffects
 from workseal_host.workspace.diff import EntryState
 from workseal_host.workspace.model import EntryType
@@ -70,6 +72,25 @@ async def test_only_outside_changes_during_a_call_leave_its_own_list_empty(bench
     await bench.verify(verifier, request, outcome)
     assert changes(outcome) == {}
     assert outside(outcome) == {"created": ["mine"]}
+
+
+async def test_an_edit_that_succeeds_against_its_prediction_is_the_tools_and_fails_its_verification(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.workspace / "f").write_text("old")
+    await bench.open()
+    predict = EditFileTool.predict
+
+    def then_somebody_saves(tool: EditFileTool, *args: Any) -> Any:
+        found = predict(tool, *args)
+        (bench.workspace / "f").write_text("new words")
+        return found
+
+    monkeypatch.setattr(EditFileTool, "predict", then_somebody_saves)
+    outcome = await bench.run("edit_file", {"path": "f", "old_string": "new", "new_string": "no"})
+    stated = predicate(outcome)
+    assert changes(outcome) == {"modified": ["f"]}
+    assert stated.verification.status == "failed"
 
 
 async def test_directories_made_for_a_file_belong_to_the_call(bench: Bench) -> None:
