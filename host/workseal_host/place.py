@@ -208,7 +208,8 @@ def _lock_root(root: WorkspaceRoot) -> None:
         fcntl.flock(root.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise AlreadyRunningError(
-            "a host with another state directory already serves this workspace; use it, or stop it first"
+            "the workspace's directory is locked: a host with another state directory serves it (use that, or"
+            " stop it first), or another program holds a lock on it"
         ) from None
     except OSError as error:
         import structlog  # noqa: PLC0415 - slow to load, and this file is also read to find a host
