@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -28,10 +29,28 @@ from workseal.receipt.errors import PublicKeyError
 
 ACCEPTED_SCHEMES: Final = frozenset({"ed25519", "ecdsa-sha2-nistp256", "rsassa-pss-sha256"})
 _MIN_RSA_BITS: Final = 2048
+# The y coordinates of the Ed25519 points of small order, 32 bytes little-endian, as RFC 8032 encodes them but
+# without the sign bit; 0 and 1 also as p and p + 1. One signature of such a "key" holds for any message.
+_SMALL_ORDER: Final = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
 _MAX_PEM_BYTES: Final = 16384
 _WHAT_TO_GIVE: Final = (
     "give a PEM public key (BEGIN PUBLIC KEY): Ed25519, ECDSA P-256, or RSA of 2048 bits or more"
 )
+
+
+def _has_small_order(raw: bytes) -> bool:
+    return bytes((*raw[:31], raw[31] & 0x7F)) in _SMALL_ORDER
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,10 @@ class PublicKey:
             raise PublicKeyError(f"scheme {key.scheme} is not accepted: {_WHAT_TO_GIVE}", field="key")
         if isinstance(crypto_key, RSAPublicKey) and crypto_key.key_size < _MIN_RSA_BITS:
             raise PublicKeyError(f"RSA key of {crypto_key.key_size} bits: {_WHAT_TO_GIVE}", field="key")
+        if isinstance(crypto_key, Ed25519PublicKey) and _has_small_order(crypto_key.public_bytes_raw()):
+            raise PublicKeyError(
+                f"an Ed25519 key of small order proves nothing: {_WHAT_TO_GIVE}", field="key"
+            )
         return cls(key, text, hashlib.sha256(der).hexdigest())
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
