@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -21,11 +22,15 @@ class Waiting:
 
     Args:
         what: what is being done.
+        so_far: says how far it has come, asked again for every frame; None where that is not known.
         patience_s: after how many seconds it is shown.
     """
 
-    def __init__(self, what: str, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, what: str, *, so_far: Callable[[], str] | None = None, patience_s: float = _PATIENCE_S
+    ) -> None:
         self._what = safe(what)
+        self._so_far = so_far
         self._status: Status | None = None
         self._over = False
         self._lock = threading.Lock()
@@ -51,6 +56,10 @@ class Waiting:
                 self._status.stop()
                 self._status = None
 
+    def line(self) -> str:
+        """Return what is shown beside the spinner."""
+        return self._what if self._so_far is None else f"{self._so_far()}  {self._what}"
+
     def _show(self) -> None:
         with self._lock:
             if self._over:
@@ -59,6 +68,13 @@ class Waiting:
             from rich.status import Status  # noqa: PLC0415
             from rich.text import Text  # noqa: PLC0415
 
-            # As Text: a path must not be read as markup.
-            self._status = Status(Text(self._what), console=Console(stderr=True))
+            waiting = self
+
+            class Line:
+                """Made anew for every frame. As Text: a path must not be read as markup."""
+
+                def __rich__(self) -> Text:
+                    return Text(waiting.line(), no_wrap=True, overflow="ellipsis")
+
+            self._status = Status(Line(), console=Console(stderr=True))
             self._status.start()

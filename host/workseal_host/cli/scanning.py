@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,26 @@ class ConfigChoice:
         return config.ignore, config.max_file_bytes
 
 
+def _scanning(root: WorkspaceRoot, limits: ScanLimits) -> Waiting:
+    started = time.monotonic()
+
+    def so_far() -> str:
+        counts = limits.counts
+        rate = counts.size_bytes / max(time.monotonic() - started, 0.001)
+        return f"{counts.files:,} files, {readable(counts.size_bytes)}, {readable(rate)}/s"
+
+    return Waiting(f"scanning {root.path_text}", so_far=so_far)
+
+
+def readable(size: float) -> str:
+    """Return a number of bytes as people read it, such as ``1.5 GB``."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0
+    while size >= 1000 and power < len(units) - 1:
+        size, power = size / 1000, power + 1
+    return f"{size:.1f} {units[power]}" if power else f"{size:.0f} B"
+
+
 def look(
     directory: bytes,
     scheme: DigestScheme,
@@ -151,7 +172,7 @@ def look(
     if scheme is DigestScheme.NONOKA_1:
         patterns = ()
     try:
-        with WorkspaceRoot.open(directory) as root, Waiting(f"scanning {root.path_text}"):
+        with WorkspaceRoot.open(directory) as root, _scanning(root, limits):
             scanner = Scanner(root, config_patterns=patterns, limits=limits, new_hash=new_hash)
             scan = scanner.scan(level, builtin_only=scheme is DigestScheme.NONOKA_1)
             tree = project(scan.tree, scheme)

@@ -64,6 +64,11 @@ class WalkOptions:
         if self.progress is not None:
             self.progress.check(path)
 
+    def met(self, size: int) -> None:
+        """Count a file, for who watches."""
+        if self.progress is not None:
+            self.progress.met(size)
+
     def is_too_large(self, size: int) -> bool:
         """Return whether a file of that size is not to be read."""
         return self.progress is not None and size > self.progress.limits.max_file_bytes
@@ -112,6 +117,7 @@ class LeafReader:
         if self._options.use_cache and trusted:
             known = self._options.cache.get(identity)
             if known is not None:
+                self._options.met(identity.size)
                 return _file_leaf(identity, known)
         if self._options.is_too_large(identity.size):
             self.unreadable.add(path)
@@ -121,6 +127,7 @@ class LeafReader:
         except PermissionError:
             self.unreadable.add(path)
             return unreadable_leaf(EntryType.FILE)
+        self._options.met(reading.identity.size)
         if not reading.settled:
             self.unstable.add(path)
         elif trusted and is_quiet_since(reading.identity, self._options.start_ns):

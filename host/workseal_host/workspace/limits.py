@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from workseal.paths import escape_path
@@ -18,6 +18,14 @@ from workseal_host.errors import WorkspaceError
 
 DEFAULT_MAX_FILE_BYTES: Final = 16 * 1024**3
 DEFAULT_SCAN_TIMEOUT_S: Final = 300.0
+
+
+@dataclass(slots=True)
+class ScanCounts:
+    """What scans have met so far; written by the scanning thread, read by whoever shows it."""
+
+    files: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +37,14 @@ class ScanLimits:
         timeout_s: how long one scan may take, in seconds.
         stopped: set to end the scan that runs, and every later one.
         clock: monotonic clock in seconds.
+        counts: how far the scans have come.
     """
 
     max_file_bytes: int
     timeout_s: float
     stopped: threading.Event
     clock: Callable[[], float] = time.monotonic
+    counts: ScanCounts = field(default_factory=ScanCounts)
 
     @classmethod
     def of(
@@ -54,6 +64,11 @@ class Progress:
 
     limits: ScanLimits
     until: float
+
+    def met(self, size: int) -> None:
+        """Count a file that was read, or known without."""
+        self.limits.counts.files += 1
+        self.limits.counts.size_bytes += size
 
     def check(self, path: bytes) -> None:
         """Go on, or not.
