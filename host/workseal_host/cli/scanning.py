@@ -131,8 +131,8 @@ def _scanning(root: WorkspaceRoot, limits: ScanLimits) -> Waiting:
 
     def so_far() -> str:
         counts = limits.counts
-        rate = counts.size_bytes / max(time.monotonic() - started, 0.001)
-        return f"{counts.files:,} files, {readable(counts.size_bytes)}, {readable(rate)}/s"
+        rate = counts.read_bytes / max(time.monotonic() - started, 0.001)
+        return f"{counts.files:,} files, {readable(counts.read_bytes)}, {readable(rate)}/s"
 
     return Waiting(f"scanning {root.path_text}", so_far=so_far)
 

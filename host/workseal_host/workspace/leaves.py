@@ -64,10 +64,19 @@ class WalkOptions:
         if self.progress is not None:
             self.progress.check(path)
 
-    def met(self, size: int) -> None:
+    def met_file(self) -> None:
         """Count a file, for who watches."""
         if self.progress is not None:
-            self.progress.met(size)
+            self.progress.met_file()
+
+    def read(self, size: int, path: bytes) -> None:
+        """Count bytes that were read, and go on or not.
+
+        Raises:
+            WorkspaceError: the scan is to stop.
+        """
+        if self.progress is not None:
+            self.progress.read(size, path)
 
     def is_too_large(self, size: int) -> bool:
         """Return whether a file of that size is not to be read."""
@@ -117,17 +126,19 @@ class LeafReader:
         if self._options.use_cache and trusted:
             known = self._options.cache.get(identity)
             if known is not None:
-                self._options.met(identity.size)
+                self._options.met_file()
                 return _file_leaf(identity, known)
         if self._options.is_too_large(identity.size):
             self.unreadable.add(path)
             return unreadable_leaf(EntryType.FILE)
         try:
-            reading = hash_file(parent_fd, name, self._options.new_hash, lambda: self._options.tick(path))
+            reading = hash_file(
+                parent_fd, name, self._options.new_hash, lambda size: self._options.read(size, path)
+            )
         except PermissionError:
             self.unreadable.add(path)
             return unreadable_leaf(EntryType.FILE)
-        self._options.met(reading.identity.size)
+        self._options.met_file()
         if not reading.settled:
             self.unstable.add(path)
         elif trusted and is_quiet_since(reading.identity, self._options.start_ns):

@@ -25,7 +25,7 @@ class ScanCounts:
     """What scans have met so far; written by the scanning thread, read by whoever shows it."""
 
     files: int = 0
-    size_bytes: int = 0
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,18 @@ class Progress:
     limits: ScanLimits
     until: float
 
-    def met(self, size: int) -> None:
+    def met_file(self) -> None:
         """Count a file that was read, or known without."""
         self.limits.counts.files += 1
-        self.limits.counts.size_bytes += size
+
+    def read(self, size: int, path: bytes) -> None:
+        """Count bytes that were read, and go on or not.
+
+        Raises:
+            WorkspaceError: the scan is to stop.
+        """
+        self.limits.counts.read_bytes += size
+        self.check(path)
 
     def check(self, path: bytes) -> None:
         """Go on, or not.

@@ -80,7 +80,7 @@ def open_file(parent_fd: int, name: bytes) -> tuple[int, StatIdentity]:
 
 
 def hash_file(
-    parent_fd: int, name: bytes, new_hash: Callable[[], Hash], tick: Callable[[], None] = lambda: None
+    parent_fd: int, name: bytes, new_hash: Callable[[], Hash], tick: Callable[[int], None] = lambda _: None
 ) -> Reading:
     """Read a file until it holds still, at most ``MAX_READS`` times.
 
@@ -88,7 +88,7 @@ def hash_file(
         parent_fd: descriptor of its directory.
         name: its raw name.
         new_hash: makes an empty hash.
-        tick: called between blocks; what it raises ends the reading.
+        tick: called with the size of each block that was read; what it raises ends the reading.
 
     Raises:
         EntryChangedError: it is no regular file.
@@ -103,7 +103,7 @@ def hash_file(
 
 
 def _read_once(
-    parent_fd: int, name: bytes, content: Hash, tick: Callable[[], None] = lambda: None
+    parent_fd: int, name: bytes, content: Hash, tick: Callable[[int], None] = lambda _: None
 ) -> Reading:
     fd, identity = open_file(parent_fd, name)
     try:
@@ -114,7 +114,7 @@ def _read_once(
         os.close(fd)
 
 
-def _feed(fd: int, size: int, content: Hash, tick: Callable[[], None]) -> bool:
+def _feed(fd: int, size: int, content: Hash, tick: Callable[[int], None]) -> bool:
     """Hash up to the end of the file; return False if it grows, which might never end."""
     done = 0
     while block := os.read(fd, BLOCK_BYTES):
@@ -123,7 +123,7 @@ def _feed(fd: int, size: int, content: Hash, tick: Callable[[], None]) -> bool:
             return False
         content.update(block)
         done += len(block)
-        tick()
+        tick(len(block))
     return True
 
 

@@ -104,4 +104,4 @@ def test_a_scan_counts_what_it_meets(tmp_path: Path) -> None:
     limits = ScanLimits.of()
     with WorkspaceRoot.open(tmp_path) as root:
         Scanner(root, limits=limits).scan()
-    assert (limits.counts.files, limits.counts.size_bytes) == (2, 8)
+    assert (limits.counts.files, limits.counts.read_bytes) == (2, 8)
