@@ -13,9 +13,15 @@ import pytest
 from support.command import Command
 from support.daemon import Daemon, DaemonFactory
 
-# Started by nohup, say, the tests would hand an ignored signal on to every process that must hear it.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Started by nohup, or in the background of a script, the tests would hand ignored signals on to every process
+# that must hear them.
+for _number, _handler in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture
